@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _OUT = Path("robustkit-ablation")
 _REPORTS = ("ablation.html", "ablation.csv", "ablation-runs.csv")
+_CHECKPOINTS = "**/*.safetensors"  # of trainings, finished and not
 
 
 @click.command(cls=OneValueEach)
@@ -70,7 +71,7 @@ def ablate(**options: Any) -> None:
     if options["plan_only"]:
         _print_plan(options)
         return
-    with output_folder(options["out"], _REPORTS, "The same command goes on after the last epoch that was stored."):
+    with output_folder(options["out"], _REPORTS, _CHECKPOINTS):
         _work(options)
 
 

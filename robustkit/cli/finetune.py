@@ -54,8 +54,7 @@ def finetune(**options: Any) -> None:
             if team.first:
                 _print_plan(options)
             return
-        advice = "The same command goes on after the last epoch that was stored."
-        place = output_folder(options["out"], (*DERIVED, "history.csv"), advice)
+        place = output_folder(options["out"], (*DERIVED, "history.csv"), "training.safetensors")
         with place if team.first else nullcontext():
             _work(options, team)
 

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def output_folder(folder: Path, reports: Sequence[str], advice: str = "") -> Iterator[None]:
+def output_folder(folder: Path, reports: Sequence[str], checkpoints: str = "") -> Iterator[None]:
     """A context for work that writes into `folder`.
 
-    The folder is created, tested and locked before the work, and removed after it if it is empty. Ctrl-C prints
-    `advice` and ends the command with status 130.
+    The folder is created, tested and locked before the work, and removed after it if it is empty. Ctrl-C says
+    whether the same command goes on from what is stored, and ends the command with status 130.
 
     Args:
         folder: the folder.
         reports: names of the reports that will be written there.
-        advice: how to go on after Ctrl-C.
+        checkpoints: a glob below the folder, of the files from which the same command goes on; empty if it never does.
 
     Raises:
         UserError: the folder cannot be created or written, another process writes to it, or something else than a
@@ -41,10 +41,18 @@ def output_folder(folder: Path, reports: Sequence[str], advice: str = "") -> Ite
         with locked(folder):
             yield
     except KeyboardInterrupt:
+        advice = how_to_go_on(folder, any(folder.glob(checkpoints))) if checkpoints else ""
         echo(f"Interrupted. {advice}".strip(), err=True)
         sys.exit(130)
     finally:
         remove_if_empty(folder)
+
+
+def how_to_go_on(place: Path, stored: bool) -> str:
+    """The sentence after Ctrl-C; `place` is where a checkpoint is stored, if there is one."""
+    if stored:
+        return f"The same command goes on from what is stored in {place}."
+    return "Nothing is stored yet, so the same command begins again."
 
 
 def check_writable(folder: Path, reports: Sequence[str] = ()) -> None:

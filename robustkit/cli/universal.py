@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from robustkit.errors import UserError
+from robustkit.paths import user_path
 
 from .option_types import CountOr, OpenShare
 from .options import (
@@ -20,6 +21,7 @@ from .options import (
     samples_option,
     threat_options,
 )
+from .output import how_to_go_on
 from .repeated import OneValueEach
 from .terminal import echo
 from .training import model_of, threat_of
@@ -72,7 +74,8 @@ def universal(context: click.Context, /, **options: Any) -> None:
     try:
         _work(options)
     except KeyboardInterrupt:
-        echo("Interrupted. The same command goes on with the fit.", err=True)
+        checkpoint = _checkpoint(user_path(options["out"]))
+        echo(f"Interrupted. {how_to_go_on(checkpoint, checkpoint.exists())}", err=True)
         sys.exit(130)
 
 
@@ -86,7 +89,6 @@ def _refuse_fit_options(context: click.Context) -> None:
 def _work(options: dict[str, Any]) -> None:
     from robustkit.adversarial_examples.files import new_output, require_new
     from robustkit.adversarial_examples.universal_files import read_universal, write_judgements, write_universal
-    from robustkit.paths import user_path
 
     require_new(user_path(options["out"]))
     if len(options["other_weights"]) not in (0, len(options["others"])):

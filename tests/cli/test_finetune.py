@@ -180,3 +180,26 @@ def test_a_class_that_is_missing_in_one_split_is_refused(robustkit, place):
         robustkit(*without(TUNE, "-m"), "-m", "rgb.py:factory", "-d", "pictures"),
         "val lacks folders of classes that another split has (a)",
     )
+
+
+@pytest.mark.usefixtures("judged_quickly")
+@pytest.mark.parametrize(("steps", "words"), [(0, "begins again"), (50, "goes on from what is stored in tuned")])
+def test_an_interruption_before_the_first_checkpoint_does_not_promise_to_go_on(
+    robustkit, place, monkeypatch, steps, words
+):
+    from robustkit.defenses.training.stepping import Stepper
+
+    taken, step = [], Stepper.step
+
+    def interrupted(self, *given):
+        if len(taken) == steps:
+            raise KeyboardInterrupt
+        taken.append(1)
+        return step(self, *given)
+
+    monkeypatch.setattr(Stepper, "step", interrupted)
+    printed = robustkit(*TUNE, "--set", "batch=32", "--set", "epochs=9")
+
+    assert printed.status == 130
+    assert words in printed.err
+    assert (place / "tuned" / "training.safetensors").exists() == (steps > 0)

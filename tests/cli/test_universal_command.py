@@ -159,6 +159,18 @@ def test_an_interruption_while_it_is_judged_does_not_lose_the_fit(robustkit, pla
         assert (place / "made" / name).read_bytes() == (place / "other" / name).read_bytes()
 
 
+def test_an_interruption_before_the_fit_is_stored_does_not_promise_to_go_on(robustkit, place, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("robustkit.engine.fit_universal._Fit.gradient", interrupt)
+    printed = robustkit(*RUN)
+
+    assert printed.status == 130
+    assert "begins again" in printed.err
+    assert not (place / "made.fit.safetensors").exists()
+
+
 def test_a_perturbation_that_cannot_be_written_is_one_line_and_keeps_the_fit(robustkit, place, monkeypatch):
     # As on a full disk, where safetensors raises an error of its own.
     monkeypatch.setattr("robustkit.adversarial_examples.universal_files.FILE", "missing/perturbation.safetensors")
