@@ -21,7 +21,7 @@ _LEVELS = 255 * 256
 
 
 def checked_data(train: Dataset, val: Dataset, test: Dataset | None) -> None:
-    """Refuse data sets that are empty, share images, or give a label two meanings.
+    """Refuse data sets that are empty, have a single class, share images, or give a label two meanings.
 
     Raises:
         UserError: the sentence names the data sets.
@@ -33,6 +33,7 @@ def checked_data(train: Dataset, val: Dataset, test: Dataset | None) -> None:
             )
     if len(train) < 2:
         raise UserError("There is only one training image; give more.")
+    check_several_classes(train, val)
     parts = {"training": train, "validation": val, **({} if test is None else {"test": test})}
     for (first, one), (second, other) in combinations(parts.items(), 2):
         _check_classes(one, first, other, second)
@@ -43,6 +44,21 @@ def checked_data(train: Dataset, val: Dataset, test: Dataset | None) -> None:
             raise UserError(
                 f"{shared} {second} images are {first} images too, so the result would not hold for new images; "
                 "remove them from one of the two."
+            )
+
+
+def check_several_classes(train: Dataset, val: Dataset) -> None:
+    """Refuse images of a single class: always predicting it is then perfect, so nothing is learned or compared.
+
+    Raises:
+        UserError: the sentence names the images and the class.
+    """
+    for data, name in ((train, "training"), (val, "validation")):
+        classes = set(data.labels.tolist())
+        if len(classes) == 1:
+            raise UserError(
+                f"All {name} images are of class {classes.pop()}, so a model that always predicts it is perfect; "
+                f"give {name} images of several classes."
             )
 
 

@@ -19,7 +19,7 @@ from ..inner_attack.objectives import build_objective
 from ..inner_attack.specification import InnerAttack, inner_attack
 from ..weights.freezing import chosen, ever_free
 from ..weights.prior import prior
-from .checks import checked_data, checked_network
+from .checks import check_several_classes, checked_data, checked_network
 from .processes import processes
 from .recipe import PRESETS, Recipe
 from .selection import judging_attacks
@@ -55,7 +55,7 @@ def finetune(
         model: takes pixels in [0, 1], returns logits; it is changed in place and left in eval mode. Weights with
             requires_grad=False stay frozen, with the statistics of their BatchNorm, in addition to those that the
             recipe freezes. No weight has a gradient afterwards.
-        train: a `Dataset`, or images `[N, C, H, W]` in [0, 1] with labels `[N]`.
+        train: a `Dataset`, or images `[N, C, H, W]` in [0, 1] with labels `[N]`, of several classes.
         val: the same; at most 2000 of them choose the epoch, so report results on other images.
         eps: radius, in units of pixels in [0, 1]; "8/255" is exact.
         norm: "Linf", "L2" or "L1".
@@ -116,6 +116,7 @@ def checked_recipe(
     """
     network = network_in(model)
     inner_attack_of(recipe, norm, eps)
+    check_several_classes(train, val)
     checked_network(model, train, val, recipe)
     ever_free(network, recipe.freeze, recipe.epochs)
     prior(recipe.prior, network, len(train), names=())

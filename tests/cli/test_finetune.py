@@ -2,6 +2,7 @@
 
 import shlex
 
+import numpy as np
 import pandas as pd
 import pytest
 from robustkit.defenses.training.tensor_file import read_tensors
@@ -203,3 +204,19 @@ def test_an_interruption_before_the_first_checkpoint_does_not_promise_to_go_on(
     assert printed.status == 130
     assert words in printed.err
     assert (place / "tuned" / "training.safetensors").exists() == (steps > 0)
+
+
+def save_splits(file, **splits):
+    arrays = {
+        f"{kind}_{split}": part.numpy() for split, (x, y) in splits.items() for kind, part in (("x", x), ("y", y))
+    }
+    np.savez(file, **arrays)
+
+
+def test_the_plan_of_a_training_with_one_class_is_refused_as_the_training_is(robustkit, place):
+    x, y = data(90)
+    train = x[:60][y[:60] == 3], y[:60][y[:60] == 3]
+    save_splits(place / "one.npz", train=train, val=(x[60:75], y[60:75]), test=(x[75:], y[75:]))
+
+    for plan in ((), ("--plan",)):
+        refused(robustkit(*TUNE, "-d", "one.npz", *plan), "All training images are of class 3")

@@ -169,6 +169,13 @@ def test_labels_that_mean_other_classes_are_refused():
     refused("class 0 is 'digit 0' in the training images but 'digit 1' in the validation", train=train, val=shifted)
 
 
+@pytest.mark.parametrize("name", ["train", "val"])
+def test_images_of_a_single_class_are_refused_and_are_not_called_a_collapse(name):
+    x, y = {"train": TRAIN, "val": VAL}[name]
+
+    refused(f"All {name}.* images are of class 3", **{name: (x[y == 3], y[y == 3])})
+
+
 def test_a_last_class_without_images_is_accepted():
     x, y = VAL
     checked_data(from_tensors(*TRAIN), from_tensors(x[y < 9], y[y < 9]), None)
