@@ -9,6 +9,7 @@ import pandas as pd
 
 from robustkit.diagnosis.reading import read_diagnosis
 from robustkit.evidence.run import Run
+from robustkit.models.model_file import training_notes
 
 from ..diagnosis.page import section
 from ..shared.line_chart import drawings
@@ -67,7 +68,8 @@ def _diagnosis_html(file: Path) -> str:
 
 def _training_html(run: Run, history: pd.DataFrame) -> str:
     lines, chart = tuning_lines(run), training_chart(history)
+    notes = [printable(note) for note in training_notes(run.folder / "model.safetensors")]
     return render(
-        "evaluation/tuning.html.jinja", sentences=list(tuning_sentences(lines)), lines=lines, chart=chart,
+        "evaluation/tuning.html.jinja", sentences=list(tuning_sentences(lines)), notes=notes, lines=lines, chart=chart,
         drawings=drawings(chart),
     )  # fmt: skip

@@ -110,7 +110,8 @@ def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned"
             echo(note, err=True)
     model.name = f"{model.name}-tuned"
     file = options["out"] / "model.safetensors"
-    save_model(file, model, architecture_of(options["model"]), model.name, {"recipe": str(tuned.recipe)})
+    more = {"recipe": str(tuned.recipe), "notes": tuned.notes}
+    save_model(file, model, architecture_of(options["model"]), model.name, more)
     defenses.drop_weights(options["out"])
     write_text(options["out"] / "history.csv", tuned.history.to_csv(index=False, lineterminator="\n"))
 

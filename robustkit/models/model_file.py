@@ -4,7 +4,7 @@ For a network that a user's file builds it is not enough: a checkpoint is data, 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
@@ -129,7 +129,18 @@ def check_replaceable(path: Path) -> None:
         raise UserError(f"{path} was not written by robustkit, so it is not replaced; give another --out, or move it.")
 
 
-def save_model(path: Path, model: PixelModel, architecture: str, name: str, more: Mapping[str, str]) -> None:
+def training_notes(path: Path) -> list[str]:
+    """What a training said about its result, from the header of its model file; empty if there is none."""
+    try:
+        notes = json.loads((cache.metadata(path) or {})[_KEY])["notes"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return []
+    return notes if isinstance(notes, list) and all(isinstance(note, str) for note in notes) else []
+
+
+def save_model(
+    path: Path, model: PixelModel, architecture: str, name: str, more: Mapping[str, str | Sequence[str]]
+) -> None:
     """Write the network's weights with the description; the file is complete or not written at all.
 
     Args:

@@ -1,11 +1,13 @@
 """`robustkit finetune`: its files, its report, and its refusals."""
 
+import json
 import shlex
 
 import numpy as np
 import pandas as pd
 import pytest
 from robustkit.defenses.training.tensor_file import read_tensors
+from safetensors import safe_open
 
 from tests.cli.conftest import without
 from tests.cli.test_bad_input import refused
@@ -86,6 +88,17 @@ def test_a_training_that_improved_nothing_says_so_once_also_with_quiet(robustkit
 
     assert printed.status == 0
     assert printed.err.count("No epoch was better than the start") == 1
+
+
+@pytest.mark.usefixtures("judged_quickly")
+def test_the_notes_of_a_training_are_not_lost_with_the_terminal(robustkit, place):
+    robustkit(*TUNE, "--set", "lr=1e-30", "--set", "bn=frozen")
+    note = "No epoch was better than the start on validation images, so the weights are unchanged."
+    with safe_open(place / "tuned" / "model.safetensors", "pt") as file:
+        description = json.loads(file.metadata()["robustkit"])
+
+    assert note in description["notes"]
+    assert note in (place / "tuned" / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("judged_quickly")

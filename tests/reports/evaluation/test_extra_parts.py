@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from robustkit.reports import write_report
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from robustkit.diagnosis import diagnose
@@ -75,6 +76,18 @@ def test_the_report_draws_the_history_of_a_training(run):
 
     assert "epoch 2 was kept" in page
     assert "clean 90.0 %" in page
+
+
+@pytest.mark.parametrize("notes", [["<b>bold</b>"], ["<b>bold</b>", 3], "<b>bold</b>", None])
+def test_the_notes_of_a_training_cannot_write_into_the_page(notes, run):
+    columns = ["epoch", "val_clean", "val_ce", "val_worst", "best"]
+    pd.DataFrame([(1, 0.5, 0.2, 0.1, True)], columns=columns).to_csv(run.folder / "history.csv", index=False)
+    save_file({"w": torch.ones(1)}, run.folder / "model.safetensors", {"robustkit": json.dumps({"notes": notes})})
+    write_report([run], run.folder / "report.html")
+    page = (run.folder / "report.html").read_text(encoding="utf-8")
+
+    assert "<b>bold" not in page
+    assert ("&lt;b&gt;bold" in page) == (notes == ["<b>bold</b>"])
 
 
 FOREIGN = {
