@@ -1,6 +1,5 @@
 """Checks before a training: data splits that share no image, and a network that fits the data."""
 
-import hashlib
 from itertools import combinations
 
 import torch
@@ -10,14 +9,11 @@ from robustkit.classifier.classifier import require_usable_weights
 from robustkit.classifier.isolation import untouched
 from robustkit.classifier.logits import logits_of
 from robustkit.data import Dataset
+from robustkit.data.overlap import check_disjoint
 from robustkit.errors import UserError
 
 from ..weights.batchnorm import norms_of
 from .recipe import Recipe
-
-# 8-bit pixels divided by 255 or by 256 are multiples of 1 / this, so rounding to it removes the rounding error of the
-# division: x / 255 and x * (1 / 255) differ in half of the values.
-_LEVELS = 255 * 256
 
 
 def checked_data(train: Dataset, val: Dataset, test: Dataset | None) -> None:
@@ -37,14 +33,7 @@ def checked_data(train: Dataset, val: Dataset, test: Dataset | None) -> None:
     parts = {"training": train, "validation": val, **({} if test is None else {"test": test})}
     for (first, one), (second, other) in combinations(parts.items(), 2):
         _check_classes(one, first, other, second)
-    hashes = {name: _hashes(data) for name, data in parts.items()}
-    for first, second in combinations(parts, 2):
-        shared = len(hashes[first] & hashes[second])
-        if shared:
-            raise UserError(
-                f"{shared} {second} images are {first} images too, so the result would not hold for new images; "
-                "remove them from one of the two."
-            )
+    check_disjoint(parts)
 
 
 def check_several_classes(train: Dataset, val: Dataset) -> None:
@@ -121,13 +110,3 @@ def _shape_error(shape: torch.Size, error: Exception) -> UserError:
         return error
     reason = str(error).split("\n")[0].rstrip(".") or type(error).__name__
     return UserError(f"The model does not take images of {'x'.join(map(str, shape))}: {reason}; give one that does.")
-
-
-def _hashes(data: Dataset) -> set[bytes]:
-    """A hash of each image, the same however the image was scaled to [0, 1]."""
-    hashes = set()
-    for start in range(0, len(data), 256):
-        x, _ = data.batch(range(start, min(start + 256, len(data))))
-        levels = (x * _LEVELS).round().to(torch.int32)
-        hashes |= {hashlib.sha256(image.contiguous().numpy().tobytes()).digest() for image in levels}
-    return hashes

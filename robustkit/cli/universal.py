@@ -89,6 +89,7 @@ def _refuse_fit_options(context: click.Context) -> None:
 def _work(options: dict[str, Any]) -> None:
     from robustkit.adversarial_examples.files import new_output, require_new
     from robustkit.adversarial_examples.universal_files import read_universal, write_judgements, write_universal
+    from robustkit.data.overlap import check_disjoint
 
     require_new(user_path(options["out"]))
     if len(options["other_weights"]) not in (0, len(options["others"])):
@@ -102,6 +103,9 @@ def _work(options: dict[str, Any]) -> None:
     with new_output(options["out"]) as part:
         if earlier is None:
             fit_data, test = _splits(options, test)
+            check_disjoint(
+                {"fitted": _used(fit_data, options["fit_samples"]), "judged": _used(test, options["samples"])}
+            )
             model = _classifier(options, options["model"], options["weights"], test)
             others = _others(options, test)  # loaded first: a misspelt one must not cost the fit
             fitted = _fitted(options, choice, model, fit_data)
@@ -211,9 +215,14 @@ def _judged(
 
 
 def _images(data: "Dataset", samples: int | str) -> Any:
-    from robustkit.data import pick
+    used = _used(data, samples)
+    return used.batch(range(len(used)))
 
-    return data.batch(pick(len(data), None if samples == "all" else int(samples)))
+
+def _used(data: "Dataset", samples: int | str) -> "Dataset":
+    from robustkit.data import DatasetPart, pick
+
+    return DatasetPart(data, tuple(pick(len(data), None if samples == "all" else int(samples))))
 
 
 def _print(fitted: "FittedPerturbation", choice: "UniversalChoice", judgements: "list[JudgedOn]") -> None:

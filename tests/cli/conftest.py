@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from robustkit.cli import main
 from tests.small import data, save
@@ -118,6 +120,14 @@ def without(words: tuple[str, ...], *options: str) -> tuple[str, ...]:
         else:
             kept.append(word)
     return tuple(kept)
+
+
+def save_splits(file: Path, **splits: tuple[Tensor, Tensor]) -> None:
+    """A `.npz` data set with several splits."""
+    arrays = {
+        f"{kind}_{split}": part.numpy() for split, (x, y) in splits.items() for kind, part in (("x", x), ("y", y))
+    }
+    np.savez(file, **arrays)
 
 
 MODEL = ("-m", "net.py:factory")

@@ -3,13 +3,12 @@
 import json
 import shlex
 
-import numpy as np
 import pandas as pd
 import pytest
 from robustkit.defenses.training.tensor_file import read_tensors
 from safetensors import safe_open
 
-from tests.cli.conftest import without
+from tests.cli.conftest import save_splits, without
 from tests.cli.test_bad_input import refused
 from tests.small import data
 
@@ -217,13 +216,6 @@ def test_an_interruption_before_the_first_checkpoint_does_not_promise_to_go_on(
     assert printed.status == 130
     assert words in printed.err
     assert (place / "tuned" / "training.safetensors").exists() == (steps > 0)
-
-
-def save_splits(file, **splits):
-    arrays = {
-        f"{kind}_{split}": part.numpy() for split, (x, y) in splits.items() for kind, part in (("x", x), ("y", y))
-    }
-    np.savez(file, **arrays)
 
 
 def test_the_plan_of_a_training_with_one_class_is_refused_as_the_training_is(robustkit, place):

@@ -8,7 +8,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from tests.cli.conftest import MODEL, without
+from tests.cli.conftest import MODEL, save_splits, without
 from tests.cli.test_bad_input import refused
 from tests.small import data, linear
 
@@ -112,6 +112,15 @@ def test_an_existing_folder_is_refused(robustkit, place):
 def test_fitting_and_judging_on_the_same_images_is_refused(robustkit):
     refused(robustkit(*START, "--fit-split", "test"), "same images")
     refused(robustkit(*START), "--fit-share 0.5")
+
+
+def test_images_that_are_in_both_splits_are_refused(robustkit, place):
+    x, y = data(60)
+    save_splits(place / "shared.npz", train=(x[:32], y[:32]), test=(x[30:], y[30:]))
+    words = (*without(RUN, "-d", "--fit-share"), "-d", "shared.npz")
+
+    refused(robustkit(*words), "2 judged images are fitted images too")
+    assert robustkit(*words, "--fit-samples", "1", "--samples", "1").status == 0
 
 
 @pytest.mark.parametrize(
