@@ -12,6 +12,7 @@ from PIL import Image
 
 from robustkit.errors import UserError
 from robustkit.host.files import PART
+from robustkit.host.lock import claimed
 from robustkit.limits import shortened
 from robustkit.paths import user_path
 
@@ -25,7 +26,7 @@ def new_output(out: Path) -> Iterator[Path]:
     """A path beside `out` that becomes `out` when the context ends without an exception, and is removed otherwise.
 
     Raises:
-        UserError: `out` exists, or its folder cannot be written.
+        UserError: `out` exists, another process makes it, or its folder cannot be written.
     """
     out = user_path(out)
     require_new(out)
@@ -37,10 +38,11 @@ def new_output(out: Path) -> Iterator[Path]:
         except OSError as error:
             raise UserError(f"{shortened(out)} cannot be written ({error.strerror}); give another --out.") from None
         try:
-            part = work / "output"
-            yield part
-            require_new(out)
-            os.rename(part, out)
+            with claimed(out):
+                part = work / "output"
+                yield part
+                require_new(out)
+                os.rename(part, out)
         finally:
             shutil.rmtree(work, ignore_errors=True)
     except BaseException:

@@ -7,32 +7,38 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from robustkit.errors import UserError
+from robustkit.host.files import PART
 
 _HELD: dict[Path, int] = {}  # folders locked by this process, each with the thread that may lock it again
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, named: Path | None = None) -> Iterator[None]:
     """A context in which no other process holds the lock of `folder`; a folder that is created here and stays empty
     is removed.
 
     On Windows, and on file systems without locks, nothing is locked.
 
+    Args:
+        folder: what is locked.
+        named: what errors call it.
+
     Raises:
         UserError: the folder is locked already, or it cannot be created.
     """
+    named = folder if named is None else named
     try:
         new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         place = folder.resolve()
     except OSError as error:
-        raise UserError(f"The folder {folder} cannot be written ({error.strerror}); give another --out.") from None
+        raise UserError(f"The folder {named} cannot be written ({error.strerror}); give another --out.") from None
     if _HELD.get(place) == threading.get_ident():
         yield
         return
     if place in _HELD:
-        raise _at_work(folder)
-    handle = _lock(place, folder)
+        raise _at_work(named)
+    handle = _lock(place, named)
     _HELD[place] = threading.get_ident()
     try:
         yield
@@ -43,6 +49,24 @@ def locked(folder: Path) -> Iterator[None]:
         if new:
             with suppress(OSError):
                 folder.rmdir()
+
+
+@contextmanager
+def claimed(out: Path) -> Iterator[None]:
+    """A context in which no other process claims `out`, which need not exist.
+
+    A hidden folder beside it is locked; after a kill it stays, and the next claim removes it.
+
+    Raises:
+        UserError: `out` is claimed already, or the folder cannot be created.
+    """
+    place = out.with_name(f".{out.name}.lock{PART}")
+    with locked(place, out):
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                place.rmdir()
 
 
 def nobody_locks(folder: Path) -> bool:

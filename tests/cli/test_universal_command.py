@@ -1,5 +1,7 @@
 """`robustkit universal`: what it writes is what it prints, and can be judged again."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from robustkit.host.lock import claimed
 from tests.cli.conftest import MODEL, save_splits, without
 from tests.cli.test_bad_input import refused
 from tests.small import data, linear
@@ -107,6 +110,20 @@ def test_an_existing_folder_is_refused(robustkit, place):
     (place / "made").mkdir()
 
     refused(robustkit(*RUN), "made exists")
+
+
+def test_a_second_process_with_the_same_out_is_refused_before_its_fit(robustkit, place, monkeypatch):
+    first = claimed(place / "made")
+    with ThreadPoolExecutor(1) as other:
+        other.submit(first.__enter__).result()
+        with monkeypatch.context() as broken:
+            broken.setattr("robustkit.engine.fit_universal.mini_batches", None)
+            refused(robustkit(*RUN), "at work in made")
+        other.submit(first.__exit__, None, None, None).result()
+    printed = robustkit(*RUN)
+
+    assert printed.status == 0
+    assert sorted(file.name for file in place.iterdir() if file.is_dir()) == ["made"]
 
 
 def test_fitting_and_judging_on_the_same_images_is_refused(robustkit):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from robustkit.errors import UserError
-from robustkit.host.lock import locked
+from robustkit.host.lock import claimed, locked
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="nothing is locked on Windows")
 
@@ -62,3 +62,11 @@ def test_an_empty_folder_is_removed(tmp_path):
         pass
 
     assert not (tmp_path / "a").exists()
+
+
+def test_an_output_that_does_not_exist_yet_is_claimed_once_and_what_a_killed_process_left_is_removed(tmp_path):
+    (tmp_path / ".out.lock.part").mkdir()
+    with claimed(tmp_path / "out"):
+        assert "at work" in another_process(tmp_path / ".out.lock.part")
+
+    assert not any(tmp_path.iterdir())
