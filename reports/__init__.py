@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .evaluation.terminal import print_table as print_table
     from .evaluation.terminal import print_tables as print_tables
     from .evaluation.terminal import table_text as table_text
+    from .evaluation.training_figure import read_history as read_history
     from .evaluation.verification import derived_files as derived_files
     from .trace.page import TraceContext as TraceContext
     from .trace.page import write_trace as write_trace
@@ -46,6 +47,7 @@ _PUBLIC = {
     "print_diagnosis": "diagnosis.terminal",
     "print_table": "evaluation.terminal",
     "print_tables": "evaluation.terminal",
+    "read_history": "evaluation.training_figure",
     "shown_image": "evaluation.shown",
     "shown_table": "evaluation.shown",
     "table_text": "evaluation.terminal",

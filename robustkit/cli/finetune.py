@@ -150,7 +150,14 @@ def _threat_words(attack: object, threat: "Threat") -> list[str]:
 def _check_unused(out: Path) -> None:
     from robustkit.models.model_file import check_replaceable
 
+    from .wings import reports
+
     check_replaceable(out / "model.safetensors")
+    history = out / "history.csv"
+    if history.exists() and reports.read_history(history) is None:
+        raise UserError(
+            f"{history} was not written by robustkit, so it is not replaced; give another --out, or move it."
+        )
     if (out / "run.sqlite").exists() and not (out / "training.safetensors").exists():
         raise UserError(f"{out} holds an evaluation and no training; give another --out.")
 

@@ -174,6 +174,17 @@ def test_the_folder_of_an_evaluation_is_refused_before_any_training(robustkit, p
     assert before == {file.name: file.read_bytes() for file in (place / "tuned").iterdir()}
 
 
+@pytest.mark.usefixtures("judged_quickly")
+def test_a_history_of_the_user_is_not_overwritten(robustkit, place):
+    (place / "tuned").mkdir()
+    own = place / "tuned" / "history.csv"
+    own.write_text("epoch,loss,val_loss\n1,0.5,0.6\n")
+
+    refused(robustkit(*TUNE), "history.csv", "not replaced")
+    assert own.read_text() == "epoch,loss,val_loss\n1,0.5,0.6\n"
+    assert [file.name for file in (place / "tuned").iterdir()] == ["history.csv"]
+
+
 def test_a_class_that_is_missing_in_one_split_is_refused(robustkit, place):
     from torchvision.utils import save_image
 
