@@ -100,6 +100,7 @@ def _work(options: dict[str, Any]) -> None:
     earlier = None if options["perturbation"] is None else read_universal(options["perturbation"])
     test = data_of(options)
     choice = _choice(options, test) if earlier is None else earlier[1]
+    _check_places(options["places"], choice)
     with new_output(options["out"]) as part:
         if earlier is None:
             fit_data, test = _splits(options, test)
@@ -141,6 +142,13 @@ def _choice(options: dict[str, Any], data: "Dataset") -> "UniversalChoice":
     threat = threat_of(options, data.threats)
     registry.build_universal(method, threat.norm, threat.eps_text)
     return UniversalChoice(method, threat.norm, threat.eps_text)
+
+
+def _check_places(places: int | None, choice: "UniversalChoice") -> None:
+    from robustkit.primitives import registry
+
+    if places is not None and not registry.build_universal(choice.method, choice.norm or "Linf", choice.eps).placed:
+        raise UserError(f"{choice.method} is not put at random places, so leave out --places {places}.")
 
 
 def _splits(options: dict[str, Any], test: "Dataset") -> "tuple[Dataset, Dataset]":

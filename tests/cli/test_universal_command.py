@@ -83,6 +83,7 @@ def test_the_same_command_writes_the_same_bytes(robustkit, place):
         (("--target", "nobody"), "nobody"),
         (("--norm", "L1", "--eps", "3"), "Linf, L2"),
         (("--places", "0"), "places"),
+        (("--places", "5"), "leave out --places 5"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_writes_nothing(more, words, robustkit, place):
@@ -211,6 +212,12 @@ def test_an_option_of_the_fit_is_not_ignored_where_nothing_is_fitted(option, rob
     robustkit(*RUN)
 
     refused(robustkit(*START, "--perturbation", "made", "--out", "again", *option), "leave out --")
+
+
+def test_places_are_not_ignored_where_an_earlier_perturbation_has_none(robustkit, place):
+    robustkit(*RUN)
+
+    refused(robustkit(*START, "--perturbation", "made", "--out", "again", "--places", "5"), "leave out --places 5")
 
 
 def test_a_fit_along_zero_gradients_is_no_silent_evidence_of_robustness(robustkit, place):
