@@ -44,6 +44,8 @@ def frozen_names(network: nn.Module, text: str, epoch: int = 0) -> set[str]:
         frozen_set = _globbed(names, text)
     if frozen_set == set(names):
         raise UserError(f"freeze={text!r} freezes every weight, so nothing would learn; leave some free.")
+    if not frozen_set and kind != "none":
+        raise UserError(f"freeze={text!r} freezes no weight; write freeze=none, or name another layer.")
     return frozen_set
 
 

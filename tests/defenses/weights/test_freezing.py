@@ -43,6 +43,17 @@ def test_which_weights_a_text_freezes(text, expected):
     assert names == {name for name, _ in network.named_parameters() if name.split(".")[0] in expected}
 
 
+@pytest.mark.parametrize("text", ["all-but:1", "bn-only", ",", "0:1.weight;1:all-but:1"])
+def test_a_freeze_that_freezes_nothing_is_refused(text):
+    # All weights lie in one layer.
+    network = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+    )
+
+    with pytest.raises(UserError, match="freezes no weight"):
+        frozen_names(network, text, epoch=1)
+
+
 def test_bn_only_leaves_batchnorm_and_the_head_free():
     network = net()
     free = {name for name, _ in network.named_parameters()} - frozen_names(network, "bn-only")
