@@ -92,11 +92,17 @@ def training_data(test: "Dataset", share: float | None) -> tuple["Dataset", "Dat
     """The training images, and the validation images on which the epoch is chosen.
 
     Raises:
-        UserError: there is no validation split and no share to hold out, or a split cannot be read.
+        UserError: there is no validation split and no share to hold out, a split cannot be read, or `test` is one of
+            those that the training uses.
     """
     from robustkit.data import held_out, other_split
 
     train = other_split(test, "train")
+    if test.split == "train" or (test.split == "val" and share is None):
+        raise UserError(
+            f"Results on {test.split} images, which the training uses, would not hold for new ones; give another "
+            "--split."
+        )
     if share is not None:
         return held_out(train, share)
     try:

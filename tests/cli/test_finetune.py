@@ -156,6 +156,8 @@ def test_a_plan_trains_nothing(robustkit, place):
         (("-a", "pgd:steps=0"), "steps"),
         (("--norm", "L0", "--eps", "3", "--set", "attack=pgd:steps=1"), "no L0 form"),
         (("--seed", "1", "--set", "seed=2"), "--seed"),
+        (("--split", "train"), "another --split"),
+        (("--split", "val"), "another --split"),
     ],
 )
 @pytest.mark.parametrize("plan", [(), ("--plan",)])
