@@ -25,6 +25,7 @@ STEPS = (
 )  # fmt: skip
 _COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "greater", "less", "isclose")
 TO_NUMPY = ("numpy", "array")  # `x.numpy()`; `np.asarray(x)` calls `x.__array__()`
+_NO_GRAD = "runs without gradients (no_grad)"
 _TORCH = Path(torch.__file__).resolve().parent
 
 
@@ -42,7 +43,8 @@ def unfold_ops(module: nn.Module, *inputs: Any, **more: Any) -> tuple[OpSite, ..
     """The lines where `module`, run on `inputs`, loses its gradient: each once, in execution order.
 
     Finds float results without a graph, operations with zero derivative, comparisons of values that have a gradient,
-    and custom autograd functions. Layers inside run, but their own operations are not listed.
+    layers that are called under `no_grad`, and custom autograd functions. Layers inside run, but their own operations
+    are not listed.
     """
     log = _OperationLog()
     with torch.enable_grad(), _paused_inside(module, log), log:
@@ -77,11 +79,16 @@ class _OperationLog(TorchFunctionMode):
         # A value must be detached before it can go to numpy.
         if not self.depth and (any(part.requires_grad for part in inputs) or (inputs and name in TO_NUMPY)):
             reason = _reason(name, output)
-            frame = _caller() if reason is not None else None
-            if reason is not None and frame is not None:
-                file, line = frame
-                self.sites.append(OpSite(name, file, line, linecache.getline(file, line).strip(), reason))
+            if reason is not None:
+                self.add(name, reason)
         return output
+
+    def add(self, name: str, reason: str) -> None:
+        """Add the line that is running."""
+        frame = _caller()
+        if frame is not None:
+            file, line = frame
+            self.sites.append(OpSite(name, file, line, linecache.getline(file, line).strip(), reason))
 
 
 def _reason(name: str, output: Any) -> str | None:
@@ -95,7 +102,7 @@ def _reason(name: str, output: Any) -> str | None:
     # `zeros_like`, `expand_as` and others only take the shape of a tensor that has a gradient.
     if not detached or name.endswith(("_like", "_as")) or name.startswith("new_"):
         return None
-    return "cut off from the graph" if torch.is_grad_enabled() else "runs without gradients (no_grad)"
+    return "cut off from the graph" if torch.is_grad_enabled() else _NO_GRAD
 
 
 def name_of(func: Any) -> str:
@@ -108,7 +115,7 @@ def name_of(func: Any) -> str:
 def _caller() -> tuple[str, int] | None:
     """The innermost line outside torch and this file; None inside an autograd function, which records no graph."""
     caller: tuple[str, int] | None = None
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         path = Path(frame.f_code.co_filename)
         if _in_autograd_function(frame):
@@ -126,9 +133,13 @@ def _in_autograd_function(frame: FrameType) -> bool:
 
 @contextmanager
 def _paused_inside(module: nn.Module, log: _OperationLog) -> Iterator[None]:
-    """Record nothing while layers inside the module run."""
+    """Record nothing while layers inside the module run, except that they run without gradients."""
 
-    def enter(*_: Any) -> None:
+    def enter(layer: nn.Module, args: Any) -> None:
+        # Nothing brings the gradient back in inference mode, so it is not listed as `no_grad` is.
+        without = not torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+        if not log.depth and without and any(part.requires_grad for part in floats(args)):
+            log.add(type(layer).__name__, _NO_GRAD)
         log.depth += 1
 
     def leave(*_: Any) -> None:

@@ -47,11 +47,23 @@ def prescribe(
     if verdict == "no_grad differs" or not passable or any(name_matches(name, layer) for layer in replaced):
         return Prescription("gradient-free", name, f"attack {shown} without gradients", "--attack square")
     if not run.leaf:
-        text = f"let gradients pass straight through the step in {shown}; as a layer of its own, --bpda can name it"
-        return Prescription("straight-through", name, text, "")
+        return Prescription("straight-through", name, _straightened(run, shown, lines), "")
     return Prescription(
         "bpda", name, f"BPDA: let the gradient pass {shown} as if it were the identity", f"--bpda {name}"
     )
+
+
+def _straightened(run: CallRun, shown: str, lines: Sequence[OpSite]) -> str:
+    """How to let gradients pass straight through code of a forward method, which no option can name."""
+    if all(site.reason.startswith("runs without gradients") for site in lines):
+        text = f"let gradients pass through {shown}: remove its no_grad, which changes no answer"
+    else:
+        text = (
+            f"let gradients pass straight through the step in {shown}: make it a layer of its own, which --bpda can "
+            "name"
+        )
+    whole = f"; or try the identity in place of the whole layer, --bpda {run.site.layer}"
+    return text + whole * (run.same_shape and bool(run.site.layer))
 
 
 def with_remedies(classifier: Classifier, remedies: Sequence[Prescription]) -> Classifier:

@@ -15,6 +15,7 @@ from robustkit.models.preprocessing import Preprocessed
 from .lines import STEPS, TO_NUMPY, OpSite, name_of
 
 _CUTS = ("detach", "data")
+_INDICES = ("argmax", "argmin", "bucketize", "searchsorted")  # whole numbers carry no gradient
 
 
 class StraightThroughNetwork(Preprocessed):
@@ -40,7 +41,8 @@ def passes_straight_through(sites: Sequence[OpSite]) -> bool:
     """Whether `StraightThroughNetwork` passes gradients through one of these operations; none comes back from numpy."""
     if any(site.op in TO_NUMPY for site in sites):
         return False
-    return any(site.op in (*STEPS, *_CUTS) or site.reason.startswith("runs without gradients") for site in sites)
+    passing = {*STEPS, *_CUTS} - {*_INDICES}
+    return any(site.op in passing or site.reason.startswith("runs without gradients") for site in sites)
 
 
 class _StraightThroughMode(TorchFunctionMode):

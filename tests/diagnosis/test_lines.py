@@ -25,6 +25,17 @@ class Detach(nn.Module):
         return x.detach()
 
 
+class Purifying(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.denoise = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def forward(self, x):
+        with torch.no_grad():
+            clean = self.denoise(x)
+        return clean + self.denoise(x)
+
+
 class ZeroGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -52,6 +63,14 @@ def test_each_operation_is_listed_with_its_line():
         ("sign", line_of(Masking, "x.sign()")), ("data", line_of(Masking, "x.data")),
     ]  # fmt: skip
     assert all(site.file == __file__ for site in sites)
+
+
+def test_a_layer_that_is_called_under_no_grad_is_listed_with_the_line_of_that_call():
+    """The line was that of `def forward`, and the remedy was to attack without gradients."""
+    (site,) = unfold_ops(Purifying(), X)
+
+    assert (site.op, site.line) == ("Sequential", line_of(Purifying, "clean = self.denoise(x)"))
+    assert site.reason == "runs without gradients (no_grad)"
 
 
 def test_operations_of_inner_layers_are_not_listed():

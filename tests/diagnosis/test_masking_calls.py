@@ -54,7 +54,7 @@ def test_the_line_that_masks_comes_first(kind):
 
 @pytest.mark.parametrize(
     ("kind", "remedy"),
-    [("no_grad", "gradient-free"), ("inference_mode", "gradient-free"), ("detach", "straight-through")],
+    [("no_grad", "straight-through"), ("inference_mode", "gradient-free"), ("detach", "straight-through")],
 )
 def test_logits_without_a_graph_are_the_fault_of_the_models_own_forward(kind, remedy):
     diagnosis = diagnosed(CutOff(kind), 24, prove=True)
@@ -98,6 +98,49 @@ def test_logits_without_a_graph_are_found_where_the_first_layer_makes_a_view(kin
 
     assert diagnosis.verdict == "masked"
     assert causes(diagnosis) == [("", "detached")]
+
+
+class Voting(nn.Module):
+    """Three copies of an ordinary network vote."""
+
+    def __init__(self):
+        super().__init__()
+        self.members = nn.ModuleList([base() for _ in range(3)])
+
+    def forward(self, x):
+        return sum(nn.functional.one_hot(member(x).argmax(1), 10) for member in self.members).float()
+
+
+class Purifier(nn.Module):
+    """Half of the way to what a layer returns, without a gradient for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.denoise = nn.AvgPool2d(3, 1, 1)
+
+    def forward(self, x):
+        return (x + self.denoise(x)).detach() / 2
+
+
+def test_a_vote_is_attacked_without_gradients():
+    """The remedy was to pass straight through the argmax; no gradient passes whole numbers, and its attack failed."""
+    diagnosis = diagnosed(Voting(), 24, prove=True)
+
+    assert remedies(diagnosis) == {"gradient-free"}
+    assert diagnosis.proof.after < diagnosis.proof.clean
+
+
+def test_a_layer_with_layers_inside_that_keeps_the_shape_is_named_for_bpda():
+    """The remedy said that --bpda could name a layer of its own, of one that is."""
+    (remedy,) = diagnosed(nn.Sequential(Purifier(), base())).prescription
+
+    assert remedy.text.endswith("--bpda 0")
+
+
+def test_a_layer_under_no_grad_is_undone_by_removing_no_grad():
+    (remedy,) = diagnosed(CutOff("no_grad"), 24).prescription
+
+    assert "remove its no_grad" in remedy.text
 
 
 def test_images_that_go_through_numpy_are_attacked_without_gradients():
