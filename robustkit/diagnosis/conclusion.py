@@ -92,10 +92,16 @@ def _unsuspected(assessment: Assessment) -> str:
     return f"No layer masks its gradient ({examined} call{'s' * (examined != 1)} examined)"
 
 
-def notes(assessment: Assessment, subject: Subject, final: Conclusion) -> tuple[str, ...]:
+def notes(assessment: Assessment, proof: Proof | None, subject: Subject, final: Conclusion) -> tuple[str, ...]:
     """What else a reader should know."""
     whole, sentences, loss = assessment.whole, [], subject.loss
     explained = final.verdict == "masked" and bool(assessment.causes)
+    if final.verdict == "masked" and proof is not None and proof.remedy_gains_nothing:
+        sentences.append(
+            "The remedy alone breaks no more images than the model's own gradients, so it is not enough here: attack "
+            "without gradients (--attack square), and try a smooth function in place of the layer (--bpda "
+            "LAYER=file.py:smooth)."
+        )
     if median(whole.fidelity) < WHOLE_FAITHFUL and not explained:
         sentences.append(
             "From image to margin the gradient does not predict a move of size eps, because of depth or of curved code "

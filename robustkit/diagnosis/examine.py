@@ -157,8 +157,8 @@ def _diagnosis(subject: Subject, proven: Proven, setting: ProofAttack) -> Diagno
             median(whole.fidelity), median(whole.fidelity_small), share(whole.zero), share(whole.lost),
             median(whole.largest),
         ),
-        unseen=assessment.calls.unseen, notes=notes(assessment, subject, final), n=len(subject.x), norm=setting.norm,
-        eps=setting.eps, loss=setting.loss, seed=setting.seed,
+        unseen=assessment.calls.unseen, notes=notes(assessment, proven.proof, subject, final), n=len(subject.x),
+        norm=setting.norm, eps=setting.eps, loss=setting.loss, seed=setting.seed,
     )  # fmt: skip
 
 

@@ -38,6 +38,13 @@ class Proof(NamedTuple):
         return self.after is None or self.after > self.before - 1 / self.n
 
     @property
+    def remedy_gains_nothing(self) -> bool:
+        """Whether gradients break no more images with the remedy, and an attack without gradients does."""
+        if self.before is None or self.after is None or self.attack_after.startswith("square"):
+            return False
+        return self.after >= self.before and self.attack_search != "" and self.missed > 0
+
+    @property
     def least_missed(self) -> float:
         """Lower 95 % bound of the share of images that gradient attacks miss."""
         return lower_bound(self.missed, self.n, _ALPHA)

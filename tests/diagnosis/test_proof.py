@@ -56,6 +56,16 @@ def proof(missed: int, n: int) -> Proof:
     return Proof(1.0, "pgd", 0.5, "", None, "", n, "square", missed)
 
 
+@pytest.mark.parametrize(
+    ("remedied", "after", "gains_nothing"),
+    [("pgd", 0.5, True), ("pgd", 0.4, False), ("square:queries=500", 0.5, False)],
+)
+def test_a_remedy_that_breaks_no_more_than_the_models_own_gradients_gains_nothing(remedied, after, gains_nothing):
+    tried = proof(20, 64)._replace(attack_after=remedied, after=after)
+
+    assert tried.remedy_gains_nothing == gains_nothing
+
+
 def test_a_remedy_that_is_given_already_is_not_prescribed_again():
     model = nn.Sequential(Lambda(lambda x: (4 * x).round() / 4), base())
 
