@@ -124,6 +124,7 @@ class ModelFacts:
     probes: ProbeRows = field(default_factory=dict)
     logits: tuple[NDArray[np.float32], ...] = ()  # [n, K] at clean images, in each shape that the evidence allows
     says_probabilities: bool = False  # whether the user says that it returns them
+    replaced: tuple[str, ...] = ()  # the layers whose gradient BPDA replaces
     randomized: bool = False
     smoothed: bool = False
     answers_only: bool = False  # whether it gives no gradients

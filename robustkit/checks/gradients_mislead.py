@@ -101,8 +101,19 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         numbers = {"images": counts.images, "misled": misled, "share": misled / counts.images}
         alarm: Status = "failed" if plain_norm(place) == place.norm else "warning"
         few = " With few pixels free, honest networks have such images, too." if alarm == "warning" else ""
-        text = _text(counts) + few * counts.masked
+        text = _text(counts) + (few + _replaced(facts.replaced)) * counts.masked
         yield Finding(place.text, alarm if counts.masked else "ok", text, counts.misled, numbers)
+
+
+def _replaced(layers: tuple[str, ...]) -> str:
+    """The hint for a model whose gradient is that of a replacement function already."""
+    if not layers:
+        return ""
+    named = ", ".join(f"'{layer}'" for layer in layers)
+    return (
+        f" The gradient of {named} is that of --bpda: a function that is nearer to the layer may show more (--bpda "
+        "LAYER=file.py:function)."
+    )
 
 
 def _text(counts: FollowedGradients) -> str:

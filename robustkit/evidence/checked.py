@@ -65,7 +65,8 @@ def model_facts(
         probes=probes,
         logits=_logits(store, model.name), says_probabilities=bool(entry.get("probabilities")),
         randomized=model.draws is not None, smoothed=model.smoothing is not None,
-        answers_only=bool(entry.get("answers_only")), transferred=bool(identity.get("surrogates")), witnesses=witnesses,
+        replaced=tuple(entry.get("bpda") or ()), answers_only=bool(entry.get("answers_only")),
+        transferred=bool(identity.get("surrogates")), witnesses=witnesses,
         fresh=_fresh(model),
     )  # fmt: skip
 

@@ -69,6 +69,15 @@ def test_errors_too_small_to_show_on_one_image_show_on_many(steps, status):
     assert ("Taken together" in finding.text) == ("50 % of the usual change" in finding.text) == (status == "failed")
 
 
+def test_a_layer_that_has_a_replacement_already_is_not_looked_for_again():
+    """After --bpda, as diagnose prescribed it, the run only recommended diagnose."""
+    (finding,) = judge(facts(nearness=rows(*[SMALL] * 20), replaced=("jpeg",)))
+    (without,) = judge(facts(nearness=rows(*[SMALL] * 20)))
+
+    assert "'jpeg' is that of --bpda" in finding.text
+    assert "--bpda" not in without.text
+
+
 def turning(*numbers: int, of: int = 40) -> list[NearnessRecord]:
     """Images of which some have a gradient that turns within a short step."""
     return [replace(row, clean_step=0.0) if row.sample in numbers else row for row in rows(*[RIGHT] * of)]
