@@ -1,5 +1,6 @@
 """One process at work in a folder: a lock that the system releases when the process ends, however it ends."""
 
+import hashlib
 import os
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from robustkit.errors import UserError
 from robustkit.host.files import PART
 
+_LETTERS = 50  # of a name; in UTF-8 at most 200 bytes, and file systems allow 255 with the rest
 _HELD: dict[Path, int] = {}  # folders locked by this process, each with the thread that may lock it again
 
 
@@ -60,7 +62,8 @@ def claimed(out: Path) -> Iterator[None]:
     Raises:
         UserError: `out` is claimed already, or the folder cannot be created.
     """
-    place = out.with_name(f".{out.name}.lock{PART}")
+    digest = hashlib.sha256(os.fsencode(out.name)).hexdigest()[:8]
+    place = out.with_name(f".{out.name[:_LETTERS]}.{digest}{PART}")
     with locked(place, out):
         try:
             yield

@@ -64,9 +64,12 @@ def test_an_empty_folder_is_removed(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-def test_an_output_that_does_not_exist_yet_is_claimed_once_and_what_a_killed_process_left_is_removed(tmp_path):
-    (tmp_path / ".out.lock.part").mkdir()
-    with claimed(tmp_path / "out"):
-        assert "at work" in another_process(tmp_path / ".out.lock.part")
+@pytest.mark.parametrize("name", ["out", "n" * 255])
+def test_an_output_that_does_not_exist_yet_is_claimed_once_and_what_a_killed_process_left_is_removed(name, tmp_path):
+    with claimed(tmp_path / name):
+        (hidden,) = tmp_path.iterdir()
+    hidden.mkdir()
+    with claimed(tmp_path / name):
+        assert "at work" in another_process(hidden)
 
     assert not any(tmp_path.iterdir())
