@@ -130,8 +130,11 @@ def carry_out_in_folder(options: dict[str, Any]) -> int:
         return _work(options)
     except KeyboardInterrupt:
         out = options["out"]
-        results = f"Finished images are stored in {out}. " if out is not None and out.exists() else ""
-        echo(f"Interrupted. {results}The same command goes on where it stopped.", err=True)
+        if out is not None and (out / "run.sqlite").exists():
+            advice = f"Finished images are stored in {out}. The same command goes on where it stopped."
+        else:
+            advice = "The same command goes on after the last image that was stored; without one it begins again."
+        echo(f"Interrupted. {advice}", err=True)
         sys.exit(130)
     finally:
         remove_if_empty(place)

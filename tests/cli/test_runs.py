@@ -245,6 +245,20 @@ def test_a_report_is_written_before_its_reader_can_leave(out, robustkit, place, 
     assert all(file.exists() for file in ([place / "x.html"] if out else files))
 
 
+def test_a_run_that_is_interrupted_before_its_first_image_does_not_promise_to_go_on(robustkit, place, monkeypatch):
+    """During the training of its network it said that the same command goes on where it stopped."""
+
+    def leave(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("robustkit.evaluation.resolved.resolve", leave)
+    printed = robustkit(*SMALL, "--out", "run")
+
+    assert printed.status == 130
+    assert "begins again" in printed.err
+    assert "where it stopped" not in printed.err
+
+
 def test_an_interrupted_run_says_how_to_resume_and_is_reported_as_unfinished(robustkit, place, monkeypatch):
     with monkeypatch.context() as patch:
         interrupted_after(1, patch)
