@@ -142,7 +142,7 @@ def test_weights_of_inference_mode_are_an_error_that_names_the_fix():
         buffers.running_mean = torch.zeros(1)
     with pytest.raises(UserError, match="running_mean was made in torch"):
         Classifier(nn.Sequential(buffers, nn.Flatten(), nn.Linear(64, 3)))
-    x, y = images(4, 1, 8, 8), torch.zeros(4, dtype=torch.int64)
+    x, y = images(4, 1, 8, 8), torch.tensor([0, 1, 0, 1])
     with pytest.raises(UserError, match="weight was made in torch"):
         finetune(net, (x[:2], y[:2]), (x[2:], y[2:]), eps=0.1)
 
