@@ -20,7 +20,7 @@ from robustkit.statistics.paired import PairedCounts, paired_difference
 
 from . import audit, bisection, distances, precision, randomized, smoothing
 from .board import Board, boards
-from .checks import check_summary, unreliable
+from .checks import CheckSummary, check_summary, unreliable
 from .json_form import json_value, threat_entry
 from .methods import unchecked, unions
 from .result_rows import ResultRow, ThreatLabel
@@ -62,6 +62,7 @@ def card(run: Run, thresholds: Sequence[str] = ()) -> dict[str, Any]:
         UserError: a threshold is no condition, or about a threat that the run does not have.
     """
     board = boards([run])[0]
+    checks = check_summary(board)
     manifest, identity = run.manifest, run.manifest["identity"]
     environment = manifest["environment"]
     attacks = [_attack(entry, identity) for entry in identity["attacks"]]
@@ -84,7 +85,7 @@ def card(run: Run, thresholds: Sequence[str] = ()) -> dict[str, Any]:
         "attacks": attacks, "requests": manifest.get("requests", {}),
         "models": [_model(board, run, entry) for entry in identity["models"]],
         "thresholds": _thresholds(run, thresholds) or "not declared",
-        "not_tested": list(_not_tested(board, run)), "notes": list(_measured(board)),
+        "not_tested": list(_not_tested(board, run, checks)), "notes": list(_measured(board, checks)),
         "warnings": list(manifest["warnings"]),
     }  # fmt: skip
 
@@ -100,20 +101,20 @@ def card_schema() -> dict[str, Any]:
     return found
 
 
-def _not_tested(board: Board, run: Run) -> Iterator[str]:
+def _not_tested(board: Board, run: Run, checks: CheckSummary) -> Iterator[str]:
     yield from _OTHER_ATTACKS
     if run.corruptions.empty:
         yield _CORRUPTED
     yield from unchecked(board)
-    if switched_off := check_summary(board).switched_off:
-        yield switched_off
+    if checks.switched_off:
+        yield checks.switched_off
 
 
-def _measured(board: Board) -> Iterator[str]:
+def _measured(board: Board, checks: CheckSummary) -> Iterator[str]:
     """How numbers were measured, and the results that are of no single threat, or no accuracies."""
     yield from (state.sentence for state in board.states)
-    if counts := check_summary(board).counts:
-        yield f"Checks of whether the attacks failed: {counts}."
+    if checks.counts:
+        yield f"Checks of whether the attacks failed: {checks.counts}."
     yield from unions(board)
     yield from audit.notes(board)
     yield from distances.medians(board)

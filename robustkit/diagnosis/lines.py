@@ -38,6 +38,11 @@ class OpSite(NamedTuple):
     code: str
     reason: str
 
+    @property
+    def without_gradients(self) -> bool:
+        """Whether it runs where gradients are switched off."""
+        return self.reason == _NO_GRAD
+
 
 def unfold_ops(module: nn.Module, *inputs: Any, **more: Any) -> tuple[OpSite, ...]:
     """The lines where `module`, run on `inputs`, loses its gradient: each once, in execution order.

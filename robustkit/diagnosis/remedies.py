@@ -55,7 +55,7 @@ def prescribe(
 
 def _straightened(run: CallRun, shown: str, lines: Sequence[OpSite]) -> str:
     """How to let gradients pass straight through code of a forward method, which no option can name."""
-    if all(site.reason.startswith("runs without gradients") for site in lines):
+    if all(site.without_gradients for site in lines):
         text = f"let gradients pass through {shown}: remove its no_grad, which changes no answer"
     else:
         text = (

@@ -42,7 +42,7 @@ def passes_straight_through(sites: Sequence[OpSite]) -> bool:
     if any(site.op in TO_NUMPY for site in sites):
         return False
     passing = {*STEPS, *_CUTS} - {*_INDICES}
-    return any(site.op in passing or site.reason.startswith("runs without gradients") for site in sites)
+    return any(site.op in passing or site.without_gradients for site in sites)
 
 
 class _StraightThroughMode(TorchFunctionMode):
