@@ -11,7 +11,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
-if not any("test_gpu" in word for word in sys.argv):
+if "PYTEST_XDIST_WORKER" not in os.environ and not any("test_gpu" in word for word in sys.argv):  # workers inherit it
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
