@@ -56,6 +56,24 @@ def test_a_gpu_gives_the_verdicts_of_the_cpu(attack):
     assert differing(ended(made, attack, GPU), ended(made, attack, torch.device("cpu"))) <= NEAR
 
 
+def test_gradients_pass_straight_through_on_a_gpu_as_on_a_cpu():
+    made = hundred_digits()
+    table = made.x[:50].flatten(1).clone()
+
+    def looked_up(x: torch.Tensor) -> torch.Tensor:
+        nearest = torch.cdist(x.flatten(1), table.to(x)).argmin(1)
+        return (0.3 * x + 0.7 * table.to(x)[nearest].view_as(x)).mul(16).round() / 16
+
+    model = Changed(made.model, before=looked_up)
+    broken = []
+    for device in (GPU, torch.device("cpu")):
+        classifier = Classifier(model.to(device), straight_through=True)
+        broken.append(attack(classifier, made.x.to(device), made.y, APGD(0.2, steps=20)).success.cpu())
+    made.model.cpu()
+    assert int((broken[0] != broken[1]).sum()) <= NEAR
+    assert int(broken[0].sum()) > 10
+
+
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
 def test_the_batch_size_does_not_change_verdicts(attack):
     made = hundred_digits()

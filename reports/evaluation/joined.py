@@ -25,7 +25,7 @@ from .image_verdicts import distinct_images
 from .result_rows import UNFINISHED, ResultRow, ThreatLabel, result_rows
 
 # Of an entry of the manifest: what it is called, and how attacks are computed.
-_NO_VERDICT = {"name", "source", "fold", "channels_last", "compile", "bf16", "bpda", "eot"}
+_NO_VERDICT = {"name", "source", "fold", "channels_last", "compile", "bf16", "bpda", "eot", "straight_through"}
 
 _NONE = np.empty(0, np.int64)
 

@@ -125,6 +125,8 @@ class ModelFacts:
     logits: tuple[NDArray[np.float32], ...] = ()  # [n, K] at clean images, in each shape that the evidence allows
     says_probabilities: bool = False  # whether the user says that it returns them
     replaced: tuple[str, ...] = ()  # the layers whose gradient BPDA replaces
+    straight_through: bool = False  # whether the attacks follow gradients through operations that pass none on
+    gradient_stops: tuple[str, ...] = ()  # operations of its forward that pass no gradient on, with their lines
     randomized: bool = False
     smoothed: bool = False
     answers_only: bool = False  # whether it gives no gradients

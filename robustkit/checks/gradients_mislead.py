@@ -101,15 +101,17 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         numbers = {"images": counts.images, "misled": misled, "share": misled / counts.images}
         alarm: Status = "failed" if plain_norm(place) == place.norm else "warning"
         few = " With few pixels free, honest networks have such images, too." if alarm == "warning" else ""
-        text = _text(counts) + (few + _replaced(facts.replaced)) * counts.masked
+        text = _text(counts) + (few + _replaced(facts)) * counts.masked
         yield Finding(place.text, alarm if counts.masked else "ok", text, counts.misled, numbers)
 
 
-def _replaced(layers: tuple[str, ...]) -> str:
+def _replaced(facts: ModelFacts) -> str:
     """The hint for a model whose gradient is that of a replacement function already."""
-    if not layers:
+    if facts.straight_through:
+        return " The attacks follow gradients straight through steps and lookups, which predict less."
+    if not facts.replaced:
         return ""
-    named = ", ".join(f"'{layer}'" for layer in layers)
+    named = ", ".join(f"'{layer}'" for layer in facts.replaced)
     return (
         f" The gradient of {named} is that of --bpda: a function that is nearer to the layer may show more (--bpda "
         "LAYER=file.py:function)."

@@ -25,6 +25,7 @@ from robustkit.checks import (
     randomized,
     restarts,
     single_step,
+    straight_through,
     transfer,
     unbounded,
     unfinished,
@@ -40,7 +41,7 @@ RULES: Final[tuple[Rule, ...]] = tuple(
     module.RULE
     for module in (
         clean_accuracy, probabilities, randomized, fresh_answers, zero_gradients, gradients_mislead, black_box_wins,
-        single_step,
+        single_step, straight_through,
         unfinished, monotone_radius, impossible_claim, normalisation, finite_gradients, unbounded,
         gradient_direction, finite_difference, unseen_values, unstable_loss, longer_search,
         other_targets, random_search, transfer, eight_bits, restarts, consistent_loss,

@@ -43,11 +43,12 @@ def judge_survivors(probes: Sequence[AttackProbe], what: str) -> Callable[[Model
     """
 
     def judge(facts: ModelFacts) -> Iterator[Finding]:
-        places = searchable(facts) if facts.deterministic else ()
+        applied = [probe for probe in probes if probe.applies(facts)]
+        places = searchable(facts) if applied else ()
         if not places:
             yield Finding("", "not_applicable", SEARCHED)
         for place in places:
-            wanted = [probe.at(facts, place) for probe in probes]
+            wanted = [probe.at(facts, place) for probe in applied]
             rows = [facts.probed(place, each.probe, each.images) for each in wanted]
             done = [each for each in rows if each is not None]
             if len(done) < len(rows):

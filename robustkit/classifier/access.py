@@ -53,17 +53,19 @@ def require_access(name: str, model: nn.Module, attack: Attack) -> None:
         )
 
 
-def require_options(name: str, model: nn.Module, layers: int, smoothed: bool, bounds: tuple[float, float]) -> None:
+def require_options(
+    name: str, model: nn.Module, other_gradients: bool, smoothed: bool, bounds: tuple[float, float]
+) -> None:
     """Refuse what no black box can do.
 
     Raises:
-        UserError: layers are named, it is to be smoothed, or a server gets other pixels than [0, 1].
+        UserError: other gradients are asked for, it is to be smoothed, or a server gets other pixels than [0, 1].
     """
     box = black_box_in(model)
     if box is None:
         return
-    if layers:
-        raise UserError(f"{name} has no layers that robustkit could see; leave out bpda.")
+    if other_gradients:
+        raise UserError(f"{name} has no gradients that others could replace; leave out bpda and straight_through.")
     if smoothed:
         raise UserError(f"{name} cannot be smoothed: it takes thousands of queries for each image; leave it out.")
     if box.metered and bounds != (0, 1):

@@ -70,6 +70,8 @@ class Classifier(Summarised):
         eot: draws of a randomized or smoothed model averaged per query; None takes 20.
         draws: the most answers of a randomized model per verdict; it takes as many as it needs, from 32 on.
         probabilities: the model returns probabilities; the search climbs on their logarithms.
+        straight_through: the search follows gradients through rounding, `detach`, `no_grad` and lookups by `argmax`, as
+            `robustkit.nethook.straight_through` does. Forward values stay.
         smoothing: attack and judge the class that the model predicts most often under this noise.
 
     Raises:
@@ -92,6 +94,7 @@ class Classifier(Summarised):
     eot: int | None = None
     draws: int = DRAWS_PER_VERDICT
     probabilities: bool = False
+    straight_through: bool = False
     smoothing: Smoothing | None = None
 
     def __post_init__(self, mean: Sequence[float] | None, std: Sequence[float] | None) -> None:
@@ -125,7 +128,8 @@ class Classifier(Summarised):
         object.__setattr__(self, "name", as_name(self.name))
         if normalisation is not None:
             object.__setattr__(self, "model", Normalised(self.model, *normalisation, self.bounds))
-        require_options(self.name, self.model, len(self.bpda), self.smoothing is not None, self.bounds)
+        other_gradients = bool(self.bpda) or self.straight_through
+        require_options(self.name, self.model, other_gradients, self.smoothing is not None, self.bounds)
 
     def summary(self) -> dict[str, str]:
         """Its name, its size, and what is special about it."""
@@ -133,6 +137,7 @@ class Classifier(Summarised):
             "smoothing": "" if self.smoothing is None else f"sigma {self.smoothing.sigma:g}",
             "bpda": ", ".join(self.bpda), "eot": str(self.eot or ""),
             "probabilities": "yes" if self.probabilities else "",
+            "straight through": "yes" if self.straight_through else "",
         }  # fmt: skip
         weights = sum(each.numel() for each in self.model.parameters())
         return {
@@ -212,14 +217,14 @@ class Classifier(Summarised):
             return SearchOptions(False, False, False, False, False, False, {}, self.probabilities)
         return SearchOptions(
             self.fold, self.channels_last, self.compile, self.cuda_graphs, self.bf16, self.tf32, self.bpda,
-            self.probabilities,
+            self.probabilities, self.straight_through,
         )  # fmt: skip
 
     def _sizes(self, given: InputFormat, tile: int, shape: torch.Size) -> BatchSizes:
         if is_metered(self.model):
             return BatchSizes(_PICTURES_AT_ONCE, exact=False, compact=True)
         exact = given.device.type == "cpu"
-        if self.bpda:  # a surrogate gradient in a layer's place would need a proof of its own
+        if self.bpda or self.straight_through:  # other gradients would need a proof of their own
             return BatchSizes(tile, exact, watched=not self.compile)
         return BatchSizes.of(
             self.network, tile, exact, shape, given.unit_range, given.casts, self.fold, self.channels_last,

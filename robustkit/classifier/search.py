@@ -1,9 +1,10 @@
 """The search network: what attacks query. It may be faster than the model it stands for, and nothing is judged by it.
 
 Where the model can be traced, BatchNorm is folded into convolutions, and convolutions of small maps are products with
-matrices; channels last where that pays, TF32, bf16 or compiled on request. Under hooks that name layers (surrogate
-gradients, most attacks with hooks of their own, attacks on a layer) it is the caller's own module instead, and so it is
-for attacks with gradients where the traced copy has others than the model. Under other hooks it is not compiled.
+matrices; channels last where that pays, TF32, bf16 or compiled on request. It is the caller's own module instead under
+hooks that name layers (surrogate gradients, most attacks with hooks of their own, attacks on a layer), and for attacks
+with gradients where the traced copy has others than the model, or where these pass straight through operations that
+stop them. Under other hooks it is not compiled.
 """
 
 import copy
@@ -27,7 +28,7 @@ from robustkit.classifier.small_maps import as_matrices
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
 from robustkit.errors import UserError
 from robustkit.models.preprocessing import network_in
-from robustkit.nethook import bpda
+from robustkit.nethook import bpda, straight_through
 from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack, Seen, State
 
@@ -47,6 +48,7 @@ class SearchOptions:
     tf32: bool
     bpda: Mapping[str, SurrogateGradient | None]
     probabilities: bool
+    straight_through: bool = False
 
 
 class Search:
@@ -146,6 +148,7 @@ class Search:
         with (
             torch.autocast(self.input.device.type, torch.bfloat16) if bf16 else nullcontext(),
             torch.compiler.set_stance("default") if compiled else nullcontext(),
+            straight_through(len(query)) if self._passes_straight_through(attack) else nullcontext(),
         ):
             output = asked(points)
         logits = logits_of(output, points)
@@ -166,7 +169,11 @@ class Search:
 
     def _asks_the_model(self, attack: Attack) -> bool:
         """Whether the caller's own module is queried: layers of it are meant, or a copy has other gradients."""
-        return self._names_layers(attack) or (attack.sees == "gradients" and not self._own_gradients)
+        own = attack.sees == "gradients" and not self._own_gradients
+        return own or self._passes_straight_through(attack) or self._names_layers(attack)
+
+    def _passes_straight_through(self, attack: Attack) -> bool:
+        return self.options.straight_through and attack.sees == "gradients"
 
     def _names_layers(self, attack: Attack) -> bool:
         """Whether layers of the caller's own module are meant."""

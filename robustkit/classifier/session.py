@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from robustkit.classifier.access import require_access
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.features import feature_map
+from robustkit.classifier.gradient_stops import gradient_stops
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.metered import Metered
 from robustkit.classifier.oracle import Look, Oracle, PointVerdicts
@@ -18,6 +19,7 @@ from robustkit.classifier.repeatability import Repeatability
 from robustkit.classifier.search import Search
 from robustkit.errors import UserError
 from robustkit.nethook import Trace
+from robustkit.nethook.op_sites import GradientStop
 from robustkit.primitives import noise
 from robustkit.primitives.levels import at_whole_levels
 from robustkit.primitives.perceptual import PerceptualAttack
@@ -104,6 +106,12 @@ class Session:
     def judge(self, points: Tensor) -> Tensor:
         """`[N, K]` scores of the unmodified model at any number of points, on the CPU."""
         return torch.cat([self.oracle.judge(part) for part in torch.split(points, _JUDGED_AT_ONCE)]).cpu()
+
+    def gradient_stops(self, images: Tensor) -> tuple[GradientStop, ...]:
+        """The operations of the model's forward on images `[n, *S]` that pass no gradient on; a pass for each image."""
+        self.passes.forwards += len(images)
+        model, given = self.reference.model, self.input
+        return gradient_stops(lambda points: model(given.fed(points)), model, images)
 
     def clean_verdicts(self, images: Tensor, numbers: Sequence[int]) -> PointVerdicts:
         """What the unmodified model says about clean images, on the CPU.

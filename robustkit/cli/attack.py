@@ -34,7 +34,7 @@ from .options import (
     weights_options,
 )
 from .repeated import OneValueEach
-from .requests import remote_of
+from .requests import remedies_of, remote_of
 from .terminal import echo
 from .training import model_of, threat_of
 
@@ -257,13 +257,9 @@ def _classes(names: tuple[str, ...], model: "PixelModel") -> "ClassNames":
 
 def _classifier(options: dict[str, Any], model: "PixelModel") -> "Classifier":
     from robustkit.classifier.classifier import Classifier
-    from robustkit.classifier.surrogate_gradients import surrogate_gradients
     from robustkit.host.environment import chosen_device
 
-    return Classifier(
-        model.to(chosen_device(options["device"])), bpda=surrogate_gradients(options["bpda"]), eot=options["eot"],
-        probabilities=options["probabilities"],
-    )  # fmt: skip
+    return Classifier(model.to(chosen_device(options["device"])), **remedies_of(options))
 
 
 def _labels(options: dict[str, Any], classes: "ClassNames", count: int) -> list[int | None]:

@@ -80,7 +80,7 @@ _RUNS = Path("robustkit-runs")
                    "share that it would break.")  # fmt: skip
 @click.option("--checks", type=click.Choice(["none", "quick", "standard", "full"]), default="quick", show_default=True,
               help="How thoroughly to look for signs that the attacks failed; "
-                   "quick uses the results of the attacks and needs no further passes.")  # fmt: skip
+                   "quick uses the results of the attacks.")  # fmt: skip
 @corruption_options(())
 @click.option("--keep-adversarial", is_flag=True,
               help="Store every adversarial example in the run folder, exactly.")  # fmt: skip

@@ -159,6 +159,8 @@ def remedy_options(command: Command) -> Command:
         click.option("--eot", type=click.IntRange(min=1), metavar="K",
                      help="Draws of a randomized or smoothed model averaged per query. [default: 20]"),
         click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits."),
+        click.option("--straight-through", is_flag=True,
+                     help="Follow gradients through rounding, sign, detach, no_grad and lookups by argmax."),
     )(command)  # fmt: skip
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from robustkit.evaluation.check_costs import CheckCost
     from robustkit.evaluation.plan import Plan
 
+_UNCOUNTED = "straight_through"  # the check that most models do not need
+
 
 def print_plan(options: dict[str, Any]) -> None:
     """Print the cells of the plan with upper bounds on their forward and backward passes."""
@@ -46,7 +48,7 @@ def print_plan(options: dict[str, Any]) -> None:
          "at most, per model:")  # fmt: skip
     corrupted = _print_corruptions(options, data, images, 1 if smoothing is None else smoothing.judges)
     checks = checks_at_most([str(number) for number in range(len(options["models"]))], planned, options["checks"],
-                            images, smoothed=smoothing is not None)  # fmt: skip
+                            images, smoothed=smoothing is not None, stops=True)  # fmt: skip
     earlier = fewest_images(options["precision"], len(data), images) < images
     _print_costs(planned, images, len(options["models"]), options["eot"], smoothing, checks, corrupted, earlier=earlier)
 
@@ -83,15 +85,22 @@ def _print_costs(
         cell_forwards, cell_backwards = (attacked * count for count in most)
         forwards, backwards = forwards + cell_forwards, backwards + cell_backwards
         echo(f"  {cell.name:<28}{threat:<{width}}{cell.attack.trials:>12}{cell_forwards:>14,}{cell_backwards:>14,}")
-    if checks:
+    counted = [each for each in checks if each.check != _UNCOUNTED]
+    if counted:
         echo(f"  {'check':<28}{'threat':<{width}}{'images':>12}{'forwards':>14}{'backwards':>14}")
-    for check in checks:
+    for check in counted:
         images_of, check_forwards, check_backwards = (round(each) for each in check[2:5])
         forwards, backwards = forwards + check_forwards, backwards + check_backwards
         numbers = f"{images_of:>12,}{check_forwards:>14,}{check_backwards:>14,}"
         echo(f"  {check.check:<28}{check.threat:<{width}}{numbers}")
     if smoothing is not None:
         echo(f"  {'certificates, for all radii':<54}{images * per_clean_image:>14,}{0:>14,}")
+    for check in checks:
+        if check.check == _UNCOUNTED:
+            echo(
+                f"Where a model's forward stops gradients (rounding, detach, argmax), the check {check.check} at "
+                f"{check.threat} adds at most {check.forwards:,.0f} forwards and {check.backwards:,.0f} backwards."
+            )
     echo("A trial is one restart on one image, towards one target class if the attack has target classes.")
     echo(
         f"In all at most {models * (forwards + images * per_clean_image):,} forwards and {models * backwards:,} "

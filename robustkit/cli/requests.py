@@ -36,7 +36,7 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
         remote=remote_of(options),
         keep_adversarial=options["keep_adversarial"], declared=options["fail_under"], checks=options["checks"],
         shard=options["shard"], workers=options["workers"], backend=options["backend"],
-        ray_address=options["ray_address"], watch=bars, **_remedies(options),
+        ray_address=options["ray_address"], watch=bars, **remedies_of(options),
     )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def evaluation_of_one_model(options: dict[str, Any], attack: str, bars: Any) -> 
         eps=options["eps"] or (), samples=_samples(options), batch_size=options["batch_size"],
         device=options["device"], seed=options["seed"], weights=options["weights"] or None,
         num_classes=options["num_classes"], mean=options["mean"], std=options["std"], train=options["train"],
-        retrain=options["retrain"], random_init=options["random_init"], watch=bars, **_remedies(options),
+        retrain=options["retrain"], random_init=options["random_init"], watch=bars, **remedies_of(options),
     ))  # fmt: skip
 
 
@@ -97,8 +97,9 @@ def _samples(options: dict[str, Any]) -> int | None:
     return None if options["samples"] == "all" else options["samples"]
 
 
-def _remedies(options: dict[str, Any]) -> dict[str, Any]:
+def remedies_of(options: dict[str, Any]) -> dict[str, Any]:
+    """How models whose own gradients mislead are attacked."""
     from robustkit.classifier.surrogate_gradients import surrogate_gradients
 
-    replaced = surrogate_gradients(options["bpda"])
-    return {"bpda": replaced, "eot": options["eot"], "probabilities": options["probabilities"]}
+    others = {name: options[name] for name in ("eot", "probabilities", "straight_through")}
+    return {"bpda": surrogate_gradients(options["bpda"]), **others}

@@ -23,6 +23,7 @@ from .options import (
 )
 from .output import how_to_go_on
 from .repeated import OneValueEach
+from .requests import remedies_of
 from .terminal import echo
 from .training import model_of, threat_of
 
@@ -171,16 +172,12 @@ def _splits(options: dict[str, Any], test: "Dataset") -> "tuple[Dataset, Dataset
 
 def _classifier(options: dict[str, Any], name: str, weights: str | None, data: "Dataset") -> "Classifier":
     from robustkit.classifier.classifier import Classifier
-    from robustkit.classifier.surrogate_gradients import surrogate_gradients
     from robustkit.host.bars import Bars
     from robustkit.host.environment import chosen_device
 
     with Bars(options["quiet"]) as bars:  # closed before the fit, which shows a bar of its own
         model = model_of({**options, "model": name, "weights": weights}, data, bars)
-    return Classifier(
-        model.to(chosen_device(options["device"])), bpda=surrogate_gradients(options["bpda"]), eot=options["eot"],
-        probabilities=options["probabilities"],
-    )  # fmt: skip
+    return Classifier(model.to(chosen_device(options["device"])), **remedies_of(options))
 
 
 def _others(options: dict[str, Any], data: "Dataset") -> "list[Classifier]":

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from robustkit.classifier.gradient_stops import gradient_stops
 from robustkit.nethook import Layers, get_module, select
+from robustkit.nethook.op_sites import GradientStop
 
 from .calls import CallRun, ForwardCalls, Site
 from .lines import OpSite, forward_of, ranked, unfold_ops, verdict_from
@@ -37,6 +39,7 @@ class Assessment:
     verdicts: dict[Site, str]
     lines: dict[Site, tuple[OpSite, ...]]  # of each cause, the lines of code that may be the cause
     whole: EndToEndNumbers
+    stops: tuple[GradientStop, ...] = ()  # where the forward passes no gradient on, or not all of it
 
     @property
     def runs(self) -> list[CallRun]:
@@ -64,7 +67,12 @@ class Assessment:
         """Whether anything was measured that an attack may suffer from."""
         unusual = {*MASKING, "straight-through", "tied logits", "loss saturated"} & set(self.verdicts.values())
         crowded = median(self.whole.crowded) > CROWDED
-        return bool(unusual or self.saturable or crowded or self.unseen)
+        return bool(unusual or self.saturable or crowded or self.unseen or self.stops)
+
+    @property
+    def unexplained_stops(self) -> tuple[GradientStop, ...]:
+        """Where gradients stop although no layer masks its gradient: a lookup by a choice, for example."""
+        return () if self.causes else self.stops
 
     @property
     def unseen(self) -> bool:
@@ -87,7 +95,9 @@ def assess(subject: Subject, layers: Layers | None) -> Assessment:
     if bool(whole.randomized.any()) and "randomized" not in verdicts.values():
         _find_randomized(subject, calls, summaries, verdicts)
     _assess_logits(calls.last, whole, summaries, verdicts)
-    return Assessment(calls, summaries, verdicts, _lines(subject, summaries, verdicts), whole)
+    passed = subject.classifier.straight_through
+    stops = () if passed else gradient_stops(subject.logits, subject.classifier.model, subject.x[:1])
+    return Assessment(calls, summaries, verdicts, _lines(subject, summaries, verdicts), whole, stops)
 
 
 def _find_randomized(

@@ -8,6 +8,8 @@ doubt: no gradient reaches the image, the model is randomized, or rounding destr
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from robustkit.nethook.op_sites import named_stops
+
 from .assessment import LOST, Assessment
 from .calls import CallRun
 from .proof import ENOUGH, Proof
@@ -35,7 +37,7 @@ def conclude(assessment: Assessment, proof: Proof | None) -> Conclusion:
                           "says nothing about robustness.")  # fmt: skip
     if proof is not None and proof.shows_masking and not causes:
         return Conclusion("masked", f"{_missed(proof)}, so a robust accuracy measured with gradient attacks says "
-                          "nothing about robustness; no layer that was examined explains it.")  # fmt: skip
+                          f"nothing about robustness; {_unexplained(assessment)}.")  # fmt: skip
     if "randomized" in kinds:
         return Conclusion("randomized", f"Outputs are randomized at {places}, so an attack must average gradients over "
                           "draws, and a verdict must count many answers.")  # fmt: skip
@@ -52,6 +54,13 @@ def conclude(assessment: Assessment, proof: Proof | None) -> Conclusion:
         tested = f"Gradients may mislead{suspects}" if causes else _unsuspected(assessment)
         return Conclusion("inconclusive", f"{tested}, but no attack was run; run the command without --no-proof.")
     return _from_proof(assessment, proof, suspects)
+
+
+def _unexplained(assessment: Assessment) -> str:
+    stops = assessment.unexplained_stops
+    if not stops:
+        return "no layer that was examined explains it"
+    return f"they do not see what follows {named_stops([stop.text for stop in stops])}"
 
 
 def _constant(assessment: Assessment) -> str:
@@ -107,6 +116,9 @@ def notes(assessment: Assessment, proof: Proof | None, subject: Subject, final: 
             "From image to margin the gradient does not predict a move of size eps, because of depth or of curved code "
             "in a forward method; use many small steps, restarts, and an attack without gradients."
         )
+    if proof is not None and assessment.unexplained_stops and final.verdict != "masked":
+        named = named_stops([stop.text for stop in assessment.unexplained_stops])
+        sentences.append(f"The proof's attacks followed gradients straight through {named}, too.")
     if assessment.unseen and share(whole.zero) < 1:
         sentences.append(
             "Values of the image at which the gradient is exactly zero move the logits "
@@ -124,7 +136,7 @@ def notes(assessment: Assessment, proof: Proof | None, subject: Subject, final: 
             "has. Attacks on cross-entropy fail here."
         )
     classifier = subject.classifier
-    if classifier.bpda or classifier.eot or classifier.probabilities:
+    if classifier.bpda or classifier.straight_through or classifier.eot or classifier.probabilities:
         sentences.append(
             "The remedies given with the model are used by the attacks of the proof, not by the measurements."
         )

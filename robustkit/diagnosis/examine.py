@@ -29,7 +29,7 @@ from .diagnosis import Diagnosis
 from .proof import Proof
 from .proving import ProofAttack, ProofImages, measure_proof, screen
 from .record import EndToEnd, LayerRow
-from .remedies import Prescription, prescribe
+from .remedies import Prescription, prescribe, prescribe_for
 from .subject import Subject
 from .verdicts import CAUSES, MEANING, median, share
 
@@ -148,11 +148,14 @@ def _diagnosis(subject: Subject, proven: Proven, setting: ProofAttack) -> Diagno
     rows = {run.site: _row(run, assessment, subject.loss) for run in assessment.runs}
     final, whole = conclude(assessment, proven.proof), assessment.whole
     causes = [] if final.verdict == "clear" else assessment.causes
+    prescription = _prescription(assessment, subject.loss, subject.classifier.bpda)
+    if final.verdict == "clear":  # what the proof tried through lines of the forward found nothing
+        prescription = tuple(each for each in prescription if each.kind != "straight-through")
     lines = [line for run in causes for line in assessment.lines.get(run.site, ())]
     return Diagnosis(
         model=subject.classifier.name, verdict=final.verdict, reason=final.reason, rows=tuple(rows.values()),
         causes=tuple(rows[run.site] for run in causes), source=tuple(dict.fromkeys(lines)),
-        prescription=_prescription(assessment, subject.loss, subject.classifier.bpda), proof=proven.proof,
+        prescription=prescription, proof=proven.proof,
         whole=EndToEnd(
             median(whole.fidelity), median(whole.fidelity_small), share(whole.zero), share(whole.lost),
             median(whole.largest),
@@ -179,9 +182,10 @@ def _row(run: CallRun, assessment: Assessment, loss: str) -> LayerRow:
 
 
 def _prescription(assessment: Assessment, loss: str, replaced: Collection[str]) -> tuple[Prescription, ...]:
-    verdicts = assessment.verdicts
+    verdicts, stops = assessment.verdicts, assessment.unexplained_stops
     treatable = [run for run in assessment.runs if verdicts[run.site] in (*CAUSES, "tied logits")]
     remedies = (
-        prescribe(run, verdicts[run.site], loss, assessment.lines.get(run.site, ()), replaced) for run in treatable
+        prescribe(run, verdicts[run.site], loss, assessment.lines.get(run.site, ()), replaced, assessment.stops)
+        for run in treatable
     )
-    return tuple(dict.fromkeys(remedies))
+    return (*dict.fromkeys(remedies), *([prescribe_for(stops)] if stops else []))

@@ -5,26 +5,21 @@ masks gradients.
 """
 
 import linecache
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode
+
+from robustkit.nethook.op_sites import STEPS, TO_NUMPY, caller, name_of
 
 from .calls import floats
 
-# Operations whose derivative is zero wherever it exists.
-STEPS = (
-    "round", "floor", "ceil", "trunc", "fix", "sign", "sgn", "heaviside", "floor_divide", "bucketize", "searchsorted",
-    "argmax", "argmin", "fake_quantize_per_tensor_affine", "histc",
-)  # fmt: skip
 _COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "greater", "less", "isclose")
-TO_NUMPY = ("numpy", "array")  # `x.numpy()`; `np.asarray(x)` calls `x.__array__()`
 _NO_GRAD = "runs without gradients (no_grad)"
 _TORCH = Path(torch.__file__).resolve().parent
 
@@ -90,7 +85,7 @@ class _OperationLog(TorchFunctionMode):
 
     def add(self, name: str, reason: str) -> None:
         """Add the line that is running."""
-        frame = _caller()
+        frame = caller(__file__)
         if frame is not None:
             file, line = frame
             self.sites.append(OpSite(name, file, line, linecache.getline(file, line).strip(), reason))
@@ -108,32 +103,6 @@ def _reason(name: str, output: Any) -> str | None:
     if not detached or name.endswith(("_like", "_as")) or name.startswith("new_"):
         return None
     return "cut off from the graph" if torch.is_grad_enabled() else _NO_GRAD
-
-
-def name_of(func: Any) -> str:
-    """Torch's name of an operation, without namespaces."""
-    full = resolve_name(func) or getattr(func, "__name__", str(func))
-    parts = [part for part in full.split(".") if part != "__get__"]
-    return str(parts[-1]).strip("_") if parts[-1] not in ("data",) else "data"
-
-
-def _caller() -> tuple[str, int] | None:
-    """The innermost line outside torch and this file; None inside an autograd function, which records no graph."""
-    caller: tuple[str, int] | None = None
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if _in_autograd_function(frame):
-            return None
-        if caller is None and path.suffix == ".py" and not path.is_relative_to(_TORCH) and path != Path(__file__):
-            caller = (frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back
-    return caller
-
-
-def _in_autograd_function(frame: FrameType) -> bool:
-    first = frame.f_code.co_varnames[:1]
-    return bool(first) and isinstance(frame.f_locals.get(first[0]), torch._C._FunctionBase)
 
 
 @contextmanager

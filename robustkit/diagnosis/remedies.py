@@ -6,14 +6,16 @@ from typing import Literal, NamedTuple
 
 from robustkit.classifier.classifier import DRAWS_PER_QUERY, Classifier
 from robustkit.nethook.names import name_matches
+from robustkit.nethook.op_sites import STEPS, TO_NUMPY, CodeLine, GradientStop, named_stops
+from robustkit.nethook.straight_through import CUTS
 
 from .calls import CallRun
 from .lines import OpSite
-from .straight_through import StraightThroughNetwork, passes_straight_through
 
 Kind = Literal["bpda", "eot", "loss", "probabilities", "targets", "straight-through", "gradient-free"]
 
 SAFE_LOSS = "log-odds"
+_INDICES = ("argmax", "argmin", "bucketize", "searchsorted")
 
 
 class Prescription(NamedTuple):
@@ -26,9 +28,19 @@ class Prescription(NamedTuple):
 
 
 def prescribe(
-    run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite], replaced: Collection[str]
-) -> Prescription:
-    """The remedy for one call, given the suspicious lines of its own code and the layers that have BPDA already."""
+    run: CallRun, verdict: str, loss: str, lines: Sequence[OpSite], replaced: Collection[str],
+    stops: Collection[GradientStop] = (),
+) -> Prescription:  # fmt: skip
+    """The remedy for one call.
+
+    Args:
+        run: the call.
+        verdict: on it.
+        loss: of the attacks.
+        lines: the suspicious ones of its own code.
+        replaced: the layers that have BPDA already.
+        stops: through what gradients can pass straight in the whole network.
+    """
     name = run.site.layer
     shown = f"'{name}'" if name else "the model's own forward"
     if verdict == "randomized":
@@ -43,35 +55,54 @@ def prescribe(
     if verdict == "tied logits":
         text = "aim at the likeliest wrong classes one by one (targeted attack)"
         return Prescription("targets", name, text, "--attack apgd-t")
-    passable = run.same_shape if run.leaf else passes_straight_through(lines)
+    passable = run.same_shape if run.leaf else _passes(lines, stops)
     if verdict == "no_grad differs" or not passable or any(name_matches(name, layer) for layer in replaced):
         return Prescription("gradient-free", name, f"attack {shown} without gradients", "--attack square")
     if not run.leaf:
-        return Prescription("straight-through", name, _straightened(run, shown, lines), "")
+        return Prescription("straight-through", name, _straightened(run, shown, lines), "--straight-through")
     return Prescription(
         "bpda", name, f"BPDA: let the gradient pass {shown} as if it were the identity", f"--bpda {name}"
     )
 
 
 def _straightened(run: CallRun, shown: str, lines: Sequence[OpSite]) -> str:
-    """How to let gradients pass straight through code of a forward method, which no option can name."""
+    """How to let gradients pass straight through code of a forward method, which --bpda cannot name."""
     if all(site.without_gradients for site in lines):
         text = f"let gradients pass through {shown}: remove its no_grad, which changes no answer"
     else:
-        text = (
-            f"let gradients pass straight through the step in {shown}: make it a layer of its own, which --bpda can "
-            "name"
-        )
+        text = f"let gradients pass straight through the step in {shown}"
     whole = f"; or try the identity in place of the whole layer, --bpda {run.site.layer}"
     return text + whole * (run.same_shape and bool(run.site.layer))
+
+
+def prescribe_for(stops: Sequence[GradientStop]) -> Prescription:
+    """The remedy where the forward stops gradients, and no layer masks its own."""
+    text = f"let gradients pass straight through {named_stops([stop.text for stop in stops])}"
+    return Prescription("straight-through", "", text, "--straight-through")
+
+
+def _passes(sites: Sequence[OpSite], stops: Collection[GradientStop]) -> bool:
+    """Whether gradients can pass straight through one of these operations; none comes back from numpy.
+
+    Args:
+        sites: what may stop the gradient of a layer.
+        stops: through what gradients passed in the whole network.
+    """
+    if any(site.op in TO_NUMPY for site in sites):
+        return False
+    # An index alone has no gradient; what is looked up by it may have.
+    passing, looked_up = {*STEPS, *CUTS} - {*_INDICES}, {(stop.op, stop.place) for stop in stops}
+    return any(
+        site.op in passing or site.without_gradients or (site.op, CodeLine(site.file, site.line)) in looked_up
+        for site in sites
+    )
 
 
 def with_remedies(classifier: Classifier, remedies: Sequence[Prescription]) -> Classifier:
     """The same model with all these remedies."""
     kinds = {remedy.kind for remedy in remedies}
     if "straight-through" in kinds:
-        straightened = StraightThroughNetwork(classifier.model)
-        classifier = replace(classifier, model=straightened, fold=False, channels_last=False)
+        classifier = replace(classifier, straight_through=True)
     return replace(
         classifier,
         bpda={**classifier.bpda, **{remedy.layer: None for remedy in remedies if remedy.kind == "bpda"}},

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustkit.checks.check import reaches
 from robustkit.checks.facts import Level, ModelFacts, ProbeRecord, RunThreat, StoredWitness
 from robustkit.checks.probing import CLEAN, Wanted
 from robustkit.checks.register import probes_of
@@ -19,7 +18,7 @@ from robustkit.evaluation.checking import ModelChecks
 from robustkit.evaluation.identity import identity_of
 from robustkit.evaluation.plan import PICTURED, Passes, Plan
 from robustkit.evaluation.resolved import Evaluation
-from robustkit.evidence.checked import facts_of_run
+from robustkit.evidence.checked import facts_of_run, makes_passes
 from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch
 
@@ -46,7 +45,7 @@ class ProbeCost(NamedTuple):
 
 
 def checks_at_most(
-    models: Sequence[str], planned: Plan, level: Level, images: int, *, smoothed: bool = False
+    models: Sequence[str], planned: Plan, level: Level, images: int, *, smoothed: bool = False, stops: bool = False
 ) -> list[CheckCost]:
     """The most passes that the checks of the first of some models make.
 
@@ -56,8 +55,10 @@ def checks_at_most(
         level: of the checks.
         images: how many the run has.
         smoothed: whether the models are smoothed.
+        stops: whether operations of their forward may stop gradients, which most models have none of.
     """
     facts = _costliest(models, planned, level, range(images), smoothed=smoothed)
+    facts = replace(facts, gradient_stops=("any",) if stops else ())
     costs = [
         (each, len(each.wanted.images), each.each.forwards, each.each.backwards, True)
         for each in _probes(facts, planned)
@@ -77,7 +78,7 @@ def predicted_checks(
         store: the evidence of the pilot, which gets the rows of its checks.
         watch: is told of the progress.
     """
-    if not reaches("standard", evaluation.checks):
+    if not makes_passes(store.manifest(), evaluation.checks):
         return [], 0
     alone = replace(pilot, classifiers=(classifier,))
     facts = facts_of_run(store, identity_of(alone), store.manifest(), evaluation.checks)[classifier.name]
@@ -104,7 +105,8 @@ def _predicted(
     with_others = replace(facts, witnesses=(*facts.witnesses, *pictures))
     here = {(each.wanted.place, each.wanted.probe): each.wanted for each in _probes(with_others, evaluation.plan)}
     whole = _costliest(models, evaluation.plan, evaluation.checks, evaluation.ids, smoothed=facts.smoothed)
-    for each in _probes(replace(whole, randomized=facts.randomized), evaluation.plan):
+    whole = replace(whole, randomized=facts.randomized, gradient_stops=facts.gradient_stops)
+    for each in _probes(whole, evaluation.plan):
         found = here.get((each.wanted.place, each.wanted.probe))
         images = min(len(each.wanted.images), scale * len(found.images)) if found is not None else 0
         rows = measured.get((*each.wanted.place, each.wanted.probe), [])

@@ -151,7 +151,7 @@ def _loaded(
         raise UserError(f"A model is a name, a torch.nn.Module or a Classifier, not {type(model).__name__}.")
     classifier = Classifier(
         model, **vars(request.numerics), bpda=dict(request.bpda or {}), eot=request.eot,
-        probabilities=request.probabilities, smoothing=smoothing,
+        probabilities=request.probabilities, straight_through=request.straight_through, smoothing=smoothing,
     )  # fmt: skip
     if request.device != "auto" and device.type != classifier.device.type:
         return classifier.on(device)

@@ -13,7 +13,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from robustkit.checks.check import highest, reaches
+from robustkit.checks.check import highest
 from robustkit.checks.facts import Level
 from robustkit.errors import UserError
 from robustkit.evaluation.answers import Probes
@@ -28,7 +28,7 @@ from robustkit.evaluation.runner import ModelRun
 from robustkit.evaluation.servers import recorded_servers, run_as_far_as_allowed
 from robustkit.evaluation.shard import Shard
 from robustkit.evaluation.stages import expected_work
-from robustkit.evidence.checked import facts_of_run, level_of
+from robustkit.evidence.checked import facts_of_run, level_of, makes_passes
 from robustkit.evidence.opening import not_ours
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import Store
@@ -181,7 +181,7 @@ def _check(store: Store, evaluation: Evaluation, identity: dict[str, Any], watch
     """Make the passes of the checks; those that a run had before stay."""
     manifest = store.manifest()
     level = level_of(manifest)
-    facts = facts_of_run(store, identity, manifest, level) if reaches("standard", level) else {}
+    facts = facts_of_run(store, identity, manifest, level) if makes_passes(manifest, level) else {}
     for each in evaluation.classifiers if facts else ():
         ModelChecks(evaluation, each, facts[each.name], store, watch).run()
 

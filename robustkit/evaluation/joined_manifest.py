@@ -68,7 +68,7 @@ def joined_manifest(
         "command": " && ".join(dict.fromkeys(manifest["command"] for manifest in manifests)),
         "warnings": list(dict.fromkeys([*warnings, *_mixed(manifests)])),
     }  # fmt: skip
-    for key in ("randomized", "bisected"):
+    for key in ("randomized", "bisected", "gradient_stops"):
         parts = [(name, manifest.get(key, {})) for name, manifest in zip(names, manifests, strict=True)]
         values = _agreeing(key, parts)
         entries |= {key: values} if values else {}

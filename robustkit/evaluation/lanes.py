@@ -9,7 +9,7 @@ from robustkit.errors import UserError
 from robustkit.evidence.rows import AnswerRecord, Row
 
 # Entries of a manifest that the part of a run which is about one model adds to.
-NOTED: Final[tuple[str, ...]] = ("warnings", "randomized", "bisected")
+NOTED: Final[tuple[str, ...]] = ("warnings", "randomized", "bisected", "gradient_stops")
 HOST_LOST: Final = "host lost"  # how a worker ends whose host is gone, or was never there
 
 

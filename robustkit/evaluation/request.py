@@ -84,6 +84,7 @@ class EvaluationRequest:
         bpda: layers whose gradient the search replaces, as in `Classifier`; for modules and names.
         eot: draws of randomized models averaged per query, likewise.
         probabilities: the models return probabilities, likewise.
+        straight_through: the search follows gradients through operations that pass none on, likewise.
         surrogates: models that the attacks query in place of `models`, which only judge the result: transfer attacks,
             each called ATTACK@SURROGATE.
         surrogate_weights: of surrogates given by name, one each.
@@ -149,6 +150,7 @@ class EvaluationRequest:
     bpda: Mapping[str, SurrogateGradient | None] | None = None
     eot: int | None = None
     probabilities: bool = False
+    straight_through: bool = False
     surrogates: Model | Sequence[Model] = ()
     surrogate_weights: Sequence[str | Path] = ()
     surrogate_ensemble: bool = False

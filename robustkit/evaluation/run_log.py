@@ -1,13 +1,14 @@
 """What a run says about itself in its manifest: seconds per stage, and warnings."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from robustkit.classifier.randomized import ALPHA, FRESH, Randomized
 from robustkit.errors import UserError
 from robustkit.evidence.store import Store
 from robustkit.host.progress import ProgressWatch
+from robustkit.nethook.op_sites import GradientStop
 
 
 class RunLog:
@@ -62,6 +63,13 @@ class RunLog:
         """Keep at how many radii an attack looked for the nearest error."""
         noted = self.store.manifest().get("bisected", {})
         self.store.set_manifest(bisected={**noted, attack: radii})
+
+    def note_gradient_stops(self, stops: Sequence[GradientStop]) -> None:
+        """Keep which operations of the model's forward pass no gradient on."""
+        noted = self.store.manifest().get("gradient_stops", {})
+        texts = list(dict.fromkeys(stop.text for stop in stops))
+        if texts:
+            self.store.set_manifest(gradient_stops={**noted, self.model: texts})
 
     def warn(self, text: str) -> None:
         """Keep a warning, once, and tell the watch."""

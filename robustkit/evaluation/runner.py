@@ -12,6 +12,7 @@ from torch import Tensor
 from robustkit.checks import clean_accuracy
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.input_format import InputFormat
+from robustkit.classifier.oracle import Plain
 from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_model, checked_scores
 from robustkit.classifier.session import Session
@@ -107,6 +108,8 @@ class ModelRun:
             self._warn_of_misfits(session, images)
             if isinstance(session.oracle, Randomized):
                 self.log.note_randomized(session.oracle, begun=bool(self.ledger.clean_done))
+            if isinstance(session.oracle, (Plain, Randomized)) and not session.answers_only:
+                self.log.note_gradient_stops(session.gradient_stops(images[:1]))
             yield Sessions(session, surrogates)
 
     def judge(self, sessions: Sessions) -> None:

@@ -27,6 +27,11 @@ def level_of(manifest: Mapping[str, Any]) -> Level:
     return level
 
 
+def makes_passes(manifest: Mapping[str, Any], level: Level) -> bool:
+    """Whether checks of a level may make passes of their own in a run with this manifest."""
+    return reaches("standard", level) or (level != "none" and bool(manifest.get("gradient_stops")))
+
+
 def unmade(checks: Iterable[Check], level: Level) -> tuple[str, ...]:
     """The names of the checks that a level asks for and whose passes are missing."""
     return tuple(dict.fromkeys(each.name for each in checks if each.status == "not_run" and reaches(each.level, level)))
@@ -39,14 +44,14 @@ def facts_of_run(
     stored = witnesses_of(load_pictures(store))
     return {
         str(entry["name"]): model_facts(
-            store, identity, level, read_evidence(store, identity, manifest, entry).model, stored
+            store, identity, manifest, level, read_evidence(store, identity, manifest, entry).model, stored
         )
         for entry in identity["models"]
     }
 
 
 def model_facts(
-    store: Store, identity: Mapping[str, Any], level: Level, model: ModelEvidence,
+    store: Store, identity: Mapping[str, Any], manifest: Mapping[str, Any], level: Level, model: ModelEvidence,
     witnesses: tuple[StoredWitness, ...],
 ) -> ModelFacts:  # fmt: skip
     """The facts of one model, whose rows are carried over already."""
@@ -68,6 +73,8 @@ def model_facts(
         replaced=tuple(entry.get("bpda") or ()), answers_only=bool(entry.get("answers_only")),
         transferred=bool(identity.get("surrogates")), witnesses=witnesses,
         fresh=_fresh(model),
+        straight_through=bool(entry.get("straight_through")),
+        gradient_stops=tuple(manifest.get("gradient_stops", {}).get(model.name, ())),
     )  # fmt: skip
 
 

@@ -190,5 +190,6 @@ _ENTRIES: dict[str, Check] = {
 _FURTHER: dict[str, Check] = {
     "randomized": _randomized, "bisected": _radii, "requests": _requests, "corruption_baseline": _baseline,
     "adversarial": _name, "declared": _texts, "shard": _shard,
+    "gradient_stops": lambda value: isinstance(value, dict) and all(map(_texts, value.values())),
     "checks": lambda value: isinstance(value, str) and value in LEVELS,
 }  # fmt: skip

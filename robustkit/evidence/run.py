@@ -107,10 +107,10 @@ class Run:
 
     `manifest` has the keys "robustkit" (version), "identity" (what determines the result), "environment", "created",
     "finished" (None while unfinished), "command", "seconds" (of clean images and of each attack), "warnings"
-    (sentences), and "corruption_baseline" (name and errors of the baseline of corruption errors),
-    "randomized" (by randomized model: how it is judged), "bisected" (by attack: at how many radii it looked for the
-    nearest error), "shard" (of a run about some of the images: its number from 1, how many there are, and when it was
-    finished; "finished" is None).
+    (sentences), and "corruption_baseline" (name and errors of the baseline of corruption errors), "randomized" (by
+    randomized model: how it is judged), "bisected" (by attack: at how many radii it looked for the nearest error),
+    "gradient_stops" (by model: the operations of its forward that pass no gradient on), "shard" (of a run about some of
+    the images: its number from 1, how many there are, and when it was finished; "finished" is None).
     """
 
     folder: Path

@@ -82,7 +82,7 @@ def summarised(store: Store, folder: Path) -> Run:
     witnesses = witnesses_of(pictures)
     for entry in identity["models"]:
         model, places = read_evidence(store, identity, manifest, entry)
-        found = checks_of(model_facts(store, identity, level_of(manifest), model, witnesses))
+        found = checks_of(model_facts(store, identity, manifest, level_of(manifest), model, witnesses))
         tables.clean[model.name], tables.failed[model.name] = model.clean, len(model.failed)
         tables.pictures += [
             each for each in carried_pictures(pictures, model.name, places) if each.sample not in model.failed

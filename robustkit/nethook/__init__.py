@@ -30,5 +30,6 @@ from robustkit.nethook.parameters import zero_grad_of as zero_grad_of
 from robustkit.nethook.replace import replaced as replaced
 from robustkit.nethook.restore import restored as restored
 from robustkit.nethook.soft_kinks import soft_kinks as soft_kinks
+from robustkit.nethook.straight_through import straight_through as straight_through
 from robustkit.nethook.trace import Layer as Layer
 from robustkit.nethook.trace import Trace as Trace

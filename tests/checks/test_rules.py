@@ -10,6 +10,7 @@ from robustkit.checks.check import Check
 from robustkit.checks.facts import FreshAnswers, ProbeRecord, RunThreat, StoredWitness
 from robustkit.checks.impossible_claim import meet
 from robustkit.checks.register import RULES, checks_of
+from robustkit.checks.straight_through import PROBES as STRAIGHT_THROUGH
 from robustkit.checks.zero_gradients import PROBE
 from tests.checks.facts import facts
 
@@ -158,6 +159,26 @@ def test_a_longer_search_is_counted_in_points_of_the_headline(broken, status):
     assert (check.status, len(check.images)) == (status, broken)
     missing = dict(list(probed.items())[1:])
     assert statuses("longer_search", **given, probes={(*HERE, "apgd:steps=200"): missing}) == ["not_run"]
+
+
+@pytest.mark.parametrize(("broken", "status"), [(0, "ok"), (1, "ok"), (2, "failed")])
+def test_gradients_straight_through_count_where_the_forward_stops_them(broken, status):
+    given = {"places": (HERE,), "attacked": {(*HERE, "pgd"): rows()}, "gradient_stops": ("round (net.py, line 3)",)}
+    drawn = facts(**given).drawn(range(40), 24)
+    probed = {
+        (*HERE, probe.specification["quick"] + " straight through"): {
+            number: ProbeRecord("net", *HERE, "", number, int(at < broken), 0, 0, 0) for at, number in enumerate(drawn)
+        }
+        for probe in STRAIGHT_THROUGH
+    }
+    (check,) = found("straight_through", **given, probes=probed)
+
+    assert (check.status, len(check.images)) == (status, broken)
+    assert "straight through round (net.py, line 3) broke" in check.finding
+    assert statuses("straight_through", **given) == ["not_run"]
+    assert statuses("straight_through", **{**given, "gradient_stops": ()}) == ["not_applicable"]
+    assert statuses("straight_through", **given, straight_through=True) == ["not_applicable"]
+    assert statuses("straight_through", **given, smoothed=True) == ["not_applicable"]
 
 
 def test_errors_of_a_randomized_model_must_hold_on_fresh_draws():

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from robustkit.diagnosis import unfold_ops
-from robustkit.diagnosis.straight_through import StraightThroughNetwork
+from robustkit.nethook import straight_through
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -96,13 +96,13 @@ def test_no_hook_is_left_behind():
     assert not any(each._forward_hooks or each._forward_pre_hooks for each in module.modules())
 
 
-def test_a_straight_through_network_has_the_same_logits_and_the_gradient_of_the_identity():
+def test_straight_through_a_network_keeps_its_logits_and_has_the_gradient_of_the_identity():
     network = Masking()
     network.inner[1] = nn.Identity()
-    straight, x = StraightThroughNetwork(network), X.clone().requires_grad_()
+    x = X.clone().requires_grad_()
+    with straight_through():
+        logits = network(x)
 
-    assert torch.allclose(straight(x), network(X))
-    with torch.no_grad():
-        assert torch.equal(straight(X), network(X))
-    grad = torch.autograd.grad(straight(x).sum(), x)[0]
+    assert torch.equal(logits, network(X))
+    grad = torch.autograd.grad(logits.sum(), x)[0]
     assert torch.allclose(grad, network.inner[0].weight.sum(0).expand(2, 4))

@@ -50,8 +50,9 @@ def test_an_ensemble_on_masked_gradients_names_diagnose(name, base):
 
     assert "attacks without gradients broke" in warnings_of(run)
     assert "exactly zero" in warnings_of(run)
-    assert warnings_of(run).count("robustkit diagnose") == 2
-    assert set(run.results.note[run.results.eps_text == "0.1"]) == {"gradients look masked"}
+    assert len(run.manifest["warnings"]) >= 2
+    assert all("robustkit diagnose" in sentence for sentence in run.manifest["warnings"])
+    assert run.results.note[run.results.eps_text == "0.1"].str.startswith("gradients look masked").all()
 
 
 def test_attacks_named_one_by_one_say_it_too():

@@ -1,0 +1,83 @@
+"""Operations of torch by name, and the lines of code that call them."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch.overrides import resolve_name
+
+# Operations whose derivative is zero wherever it exists.
+STEPS = (
+    "round", "floor", "ceil", "trunc", "fix", "sign", "sgn", "heaviside", "floor_divide", "bucketize", "searchsorted",
+    "argmax", "argmin", "fake_quantize_per_tensor_affine", "histc",
+)  # fmt: skip
+TO_NUMPY = ("numpy", "array")  # `x.numpy()`; `np.asarray(x)` calls `x.__array__()`
+_TORCH = Path(torch.__file__).resolve().parent
+_HERE = Path(__file__).parent
+_NAMED = 3  # in a sentence
+
+
+class CodeLine(NamedTuple):
+    """A line of code."""
+
+    file: str
+    line: int
+
+
+def name_of(func: Any) -> str:
+    """Torch's name of an operation, without namespaces."""
+    full = resolve_name(func) or getattr(func, "__name__", str(func))
+    parts = [part for part in full.split(".") if part != "__get__"]
+    return str(parts[-1]).strip("_") if parts[-1] not in ("data",) else "data"
+
+
+def is_in_place(func: Any) -> bool:
+    """Whether an operation writes into its first argument, by its name."""
+    name = getattr(func, "__name__", "")
+    return name.endswith("_") and not name.endswith("__")
+
+
+class GradientStop(NamedTuple):
+    """An operation that passes no gradient on, or not all of it."""
+
+    op: str
+    place: CodeLine | None  # the line that calls it, if it lies outside of torch
+
+    @property
+    def text(self) -> str:
+        """For a message: the file by its name alone."""
+        return self.op if self.place is None else f"{self.op} ({Path(self.place.file).name}, line {self.place.line})"
+
+
+def named_stops(texts: Sequence[str]) -> str:
+    """The first of some stops in a sentence, each by its text."""
+    return ", ".join(texts[:_NAMED]) + " and others" * (len(texts) > _NAMED)
+
+
+def caller(file: str = __file__) -> CodeLine | None:
+    """The innermost line outside torch, the hooks of this package and a file of it; None inside an autograd function.
+
+    An autograd function records no graph, and its gradient is its own.
+
+    Args:
+        file: whose lines are not meant, because it asks.
+    """
+    found: CodeLine | None = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if _in_autograd_function(frame):
+            return None
+        ours = path.is_relative_to(_TORCH) or path.parent == _HERE or path == Path(file)
+        if found is None and path.suffix == ".py" and not ours:
+            found = CodeLine(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return found
+
+
+def _in_autograd_function(frame: FrameType) -> bool:
+    first = frame.f_code.co_varnames[:1]
+    return bool(first) and isinstance(frame.f_locals.get(first[0]), torch._C._FunctionBase)
