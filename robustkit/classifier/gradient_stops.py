@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from robustkit.nethook import straight_through
 from robustkit.nethook.op_sites import GradientStop
+from robustkit.nethook.structure import tensors
 
 
 def gradient_stops(forward: Callable[[Tensor], object], model: nn.Module, images: Tensor) -> tuple[GradientStop, ...]:
@@ -16,15 +17,36 @@ def gradient_stops(forward: Callable[[Tensor], object], model: nn.Module, images
     Args:
         forward: runs the model on images.
         model: whose weights get no gradients meanwhile.
-        images: `[n, *S]` in [0, 1]; each costs a forward pass.
+        images: `[n, *S]` in [0, 1]; each costs a forward pass, and a backward pass where anything stops them.
     """
     points = images.detach().clone().requires_grad_()
-    with _frozen(model), torch.enable_grad(), straight_through(len(images)) as stops:
-        try:
-            forward(points)
-        except Exception:  # of the caller's code, which attacks with gradients meet again
-            return ()
-    return tuple(stops)
+    try:
+        with _frozen(model), torch.enable_grad(), straight_through(len(images)) as stops:
+            output = forward(points)
+    except Exception:  # of the caller's code, which attacks with gradients meet again
+        return ()
+    finally:
+        _forget_graphs(model)
+    return tuple(stops) if stops and _differentiable(output, points) else ()
+
+
+def _differentiable(output: object, points: Tensor) -> bool:
+    """Whether gradients arrive; code under `no_grad` may write into what they need, and no attack could pass it."""
+    parts = [part for part in tensors(output) if part.requires_grad]
+    try:
+        torch.autograd.grad(parts, points, [torch.ones_like(part) for part in parts], allow_unused=True)
+    except RuntimeError:
+        return not parts  # a model whose gradients stop everywhere, at integers
+    return True
+
+
+def _forget_graphs(model: nn.Module) -> None:
+    """Detach what the model keeps, as its own `detach` would have done."""
+    for module in model.modules():
+        for kept in (vars(module), module._buffers):
+            for name, value in kept.items():
+                if isinstance(value, Tensor) and value.grad_fn is not None:
+                    kept[name] = value.detach()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -11,10 +12,12 @@ from torch.overrides import resolve_name
 
 # Operations whose derivative is zero wherever it exists.
 STEPS = (
-    "round", "floor", "ceil", "trunc", "fix", "sign", "sgn", "heaviside", "floor_divide", "bucketize", "searchsorted",
-    "argmax", "argmin", "fake_quantize_per_tensor_affine", "histc",
+    "round", "floor", "ceil", "trunc", "fix", "sign", "sgn", "heaviside", "floor_divide", "floordiv",
+    "fake_quantize_per_tensor_affine",
 )  # fmt: skip
+QUOTIENTS = ("floor_divide", "floordiv", "div")
 TO_NUMPY = ("numpy", "array")  # `x.numpy()`; `np.asarray(x)` calls `x.__array__()`
+_AUGMENTED = tuple(f"__i{name}__" for name in ("add", "sub", "mul", "div", "truediv", "floordiv", "pow", "mod"))
 _TORCH = Path(torch.__file__).resolve().parent
 _HERE = Path(__file__).parent
 _NAMED = 3  # in a sentence
@@ -27,10 +30,13 @@ class CodeLine(NamedTuple):
     line: int
 
 
+@lru_cache(1024)  # torch changes the filters of warnings each time that it is asked
 def name_of(func: Any) -> str:
     """Torch's name of an operation, without namespaces."""
     full = resolve_name(func) or getattr(func, "__name__", str(func))
     parts = [part for part in full.split(".") if part != "__get__"]
+    if parts[-1] == "__set__":
+        return f"set {parts[-2]}"
     return str(parts[-1]).strip("_") if parts[-1] not in ("data",) else "data"
 
 
@@ -38,6 +44,12 @@ def is_in_place(func: Any) -> bool:
     """Whether an operation writes into its first argument, by its name."""
     name = getattr(func, "__name__", "")
     return name.endswith("_") and not name.endswith("__")
+
+
+def writes(func: Any) -> bool:
+    """Whether an operation writes into its first argument, also by `x[i] = y` and `x += y`."""
+    name = getattr(func, "__name__", "")
+    return is_in_place(func) or name == "__setitem__" or name in _AUGMENTED
 
 
 class GradientStop(NamedTuple):
@@ -76,6 +88,14 @@ def caller(file: str = __file__) -> CodeLine | None:
             found = CodeLine(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return found
+
+
+def in_autograd_function() -> bool:
+    """Whether the forward or the backward of an autograd function is running."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _in_autograd_function(frame):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _in_autograd_function(frame: FrameType) -> bool:

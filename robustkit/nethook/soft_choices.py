@@ -26,7 +26,15 @@ _LARGEST = 1 << 21  # weights of one choice per image; 64 images then take half 
 # The operations that choose by scores along a dimension; the second part of what the others return has the indices.
 _INDEX_ALONE = ("argmax", "argmin", "argsort")
 _WITH_VALUES = ("max", "min", "topk", "sort", "kthvalue", "median")
+CHOICES = (*_INDEX_ALONE, *_WITH_VALUES)
 _INTEGER = ("long", "int", "to", "type")
+# What changes the shape of an index and no entry of it.
+_SHAPES = (
+    *_INTEGER, "getitem", "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "transpose", "T",
+    "mT", "t", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "select", "narrow", "chunk", "split", "unbind",
+    "tensor_split", "flip", "roll", "repeat", "repeat_interleave", "tile", "contiguous", "clone", "detach", "data",
+    "cpu", "cuda", "broadcast_to", "atleast_1d", "atleast_2d", "ravel",
+)  # fmt: skip
 
 
 class _Choice(NamedTuple):
@@ -36,6 +44,7 @@ class _Choice(NamedTuple):
     weights: Tensor  # `[*chosen.shape, K]`; of counts `chosen.shape`
     line: CodeLine | None
     op: str
+    version: int  # of `chosen`: what is written into it was not chosen
     counts: bool = False  # whether it is no index but how often each class was chosen
 
 
@@ -53,7 +62,15 @@ class SoftChoices:
 
     def has(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether an operation gets an index that was chosen."""
-        return bool(self._choices) and any(id(each) in self._choices for each in _tensors((*args, *kwargs.values())))
+        return bool(self._choices) and any(self._choice(each) for each in tensors_in((*args, *kwargs.values())))
+
+    def forget(self) -> None:
+        """Free the memory of all choices."""
+        self._choices.clear()
+
+    def _choice(self, value: Any) -> _Choice | None:
+        choice = self._choices.get(id(value))
+        return choice if choice is not None and choice.version == choice.chosen._version else None
 
     def followed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """The output of an operation, with the gradient of the soft choice if it looks something up by one.
@@ -65,17 +82,17 @@ class SoftChoices:
             output: what it returned.
         """
         name = name_of(func)
-        if name in _INDEX_ALONE or name in _WITH_VALUES:
-            self._choose(name, args, kwargs, output)
+        if name in CHOICES:
+            with suppress(RuntimeError, IndexError, TypeError):
+                self._choose(name, args, kwargs, output)
             return output
-        given = [each for each in _tensors((*args, *kwargs.values())) if id(each) in self._choices]
-        if not given:
+        choice = next(filter(None, map(self._choice, tensors_in((*args, *kwargs.values())))), None)
+        if choice is None:
             return output
-        choice = self._choices[id(given[0])]
         with suppress(RuntimeError, IndexError, TypeError, ValueError):  # a form that is not known keeps its gradient
             if choice.counts:
                 return self._counts(choice, name, func, args, kwargs, output)
-            lookup = _LOOKUPS.get(name)
+            lookup = LOOKUPS.get(name)
             smooth = lookup(choice, args, kwargs) if lookup is not None else None
             if smooth is not None:
                 softened = self._softened(choice, output, smooth)
@@ -84,7 +101,8 @@ class SoftChoices:
                 return self._counted(choice, output)
             if name == "getitem" and args[1] is choice.chosen and args[0].dim() == 1:
                 return self._labelled(choice, args[0], output)
-            self._carry(choice, func, args, kwargs, output)
+            if name in _SHAPES:
+                self._carry(choice, func, args, kwargs, output)
         return output
 
     def _choose(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -102,13 +120,13 @@ class SoftChoices:
         if count > 1 and index.numel() * count <= self.most:
             weights = _weights(scores, index if kept else index.unsqueeze(dim), dim % scores.dim())
             weights = weights if kept else weights.squeeze(dim % scores.dim())
-            self._choices[id(index)] = _Choice(index, weights, caller(), name)
+            self._choices[id(index)] = _Choice(index, weights, caller(), name, index._version)
 
     def _carry(
         self, choice: _Choice, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:  # fmt: skip
         """An index in another shape remembers what it did before."""
-        if not args or args[0] is not choice.chosen or any(_tensors((*args[1:], *kwargs.values()))):
+        if not args or args[0] is not choice.chosen or any(tensors_in((*args[1:], *kwargs.values()))):
             return
         parts = [output] if isinstance(output, Tensor) else list(output) if isinstance(output, (tuple, list)) else []
         if not parts or any(not isinstance(part, Tensor) or part.is_floating_point() for part in parts):
@@ -116,18 +134,18 @@ class SoftChoices:
         moved = torch.func.vmap(lambda each: func(each, *args[1:], **kwargs), in_dims=-1, out_dims=-1)(choice.weights)
         for part, weights in zip(parts, [moved] if isinstance(moved, Tensor) else moved, strict=True):
             if weights.shape[:-1] == part.shape:
-                self._choices[id(part)] = choice._replace(chosen=part, weights=weights.to(choice.weights.dtype))
+                self._choices[id(part)] = _of(part, weights.to(choice.weights.dtype), choice)
 
     def _counted(self, choice: _Choice, output: Tensor) -> Tensor:
         """A one-hot tensor of the chosen classes."""
         more = output.shape[-1] - choice.weights.shape[-1]
-        self._choices[id(output)] = _Choice(output, F.pad(choice.weights, (0, more)), choice.line, choice.op, True)
+        self._choices[id(output)] = _of(output, F.pad(choice.weights, (0, more)), choice, counts=True)
         return output
 
     def _labelled(self, choice: _Choice, labels: Tensor, output: Tensor) -> Tensor:
         """The classes `labels` `[K]` of the chosen entries: each class as likely as its entries together."""
         weights = choice.weights @ F.one_hot(labels.long()).to(choice.weights)
-        self._choices[id(output)] = choice._replace(chosen=output, weights=weights)
+        self._choices[id(output)] = _of(output, weights, choice)
         return output
 
     def _counts(
@@ -144,34 +162,68 @@ class SoftChoices:
             return output
         if output.is_floating_point():
             return self._softened(choice, output, smooth)
-        self._choices[id(output)] = choice._replace(chosen=output, weights=smooth)
+        self._choices[id(output)] = _of(output, smooth, choice, counts=True)
         return output
 
     def _soft(self, value: Any) -> Any:
         """The soft version of counts, alone or in a list; anything else as it is."""
         if isinstance(value, (tuple, list)):
             return type(value)(self._soft(each) for each in value)
-        choice = self._choices.get(id(value))
+        choice = self._choice(value)
         return choice.weights if choice is not None and choice.counts else value
 
     def _softened(self, choice: _Choice, output: Tensor, smooth: Tensor) -> Tensor:
-        smooth = smooth.to(output).expand_as(output)
+        smooth = finite_gradient(smooth).to(output).expand_as(output)
         own = smooth + output if output.requires_grad else smooth
         soft = with_gradient_of(own, output.detach())
         self.noted(GradientStop(choice.op, choice.line))
         return soft
 
 
+def _of(chosen: Tensor, weights: Tensor, choice: _Choice, *, counts: bool = False) -> _Choice:
+    """What a tensor that was made from a choice remembers."""
+    return choice._replace(chosen=chosen, weights=weights, version=chosen._version, counts=counts)
+
+
 def _weights(scores: Tensor, index: Tensor, dim: int) -> Tensor:
     """`[*index.shape, K]` of a softmax over how near each of the K scores is to the chosen one."""
-    rows = scores.movedim(dim, -1)
-    chosen = rows.gather(-1, index.movedim(dim, -1))
-    away = (rows.unsqueeze(-2) - chosen.unsqueeze(-1)).abs()
-    nearest = away.detach().topk(min(_NEAREST + 1, rows.shape[-1]), largest=False).values
-    width = nearest.sum(-1, keepdim=True) / (nearest.shape[-1] - 1)
-    width = width.maximum(_LEAST * away.detach().mean(-1, keepdim=True))
-    width = torch.where(width > 0, width, 1.0)  # all scores are equal
-    return torch.softmax(-away / width, -1).movedim(-2, dim)
+    rows = finite_gradient(scores).movedim(dim, -1)
+    rows = rows.float() if rows.dtype in (torch.half, torch.bfloat16) else rows
+    places = index.movedim(dim, -1).clone()  # the index may be written into later
+    finite = rows.isfinite()
+    rows = torch.where(finite, rows, 0)  # infinities have no distance, and masked scores are never chosen
+    away = (rows.unsqueeze(-2) - rows.gather(-1, places).unsqueeze(-1)).abs()
+    counted = finite.unsqueeze(-2) & finite.gather(-1, places).unsqueeze(-1) & away.isfinite()
+    far = away.detach().masked_fill(~counted, torch.inf)
+    nearest = far.topk(min(_NEAREST + 1, rows.shape[-1]), largest=False).values
+    width = _mean_of_finite(nearest, less=1).maximum(_LEAST * _mean_of_finite(far))
+    width = torch.where(width > 0, width.clamp(min=torch.finfo(width.dtype).tiny), 1.0)  # all scores are equal
+    alone = F.one_hot(places, rows.shape[-1]).bool() & ~counted  # a chosen infinity is as sure as can be
+    distances = torch.where(counted, away / width, torch.where(alone, 0.0, torch.inf))
+    return finite_gradient(torch.softmax(-distances, -1).movedim(-2, dim))
+
+
+def _mean_of_finite(values: Tensor, less: int = 0) -> Tensor:
+    """`[..., 1]` along the last dimension, of all but `less` of them."""
+    finite = values.isfinite()
+    count = (finite.sum(-1, keepdim=True) - less).clamp(min=1)
+    # Divided before the sum, which may be larger than the largest number.
+    return (torch.where(finite, values, 0) / count).sum(-1, keepdim=True)
+
+
+def finite_gradient(value: Tensor) -> Tensor:
+    """The same values; what is not finite in their gradient is zero, as it is outside of the context."""
+    return _FiniteGradient.apply(value)  # type: ignore[no-any-return]
+
+
+class _FiniteGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0].nan_to_num(0.0, 0.0, 0.0)
 
 
 def _dimension(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
@@ -185,7 +237,8 @@ def _dimension(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int 
     return dim if isinstance(dim, int) and not isinstance(dim, bool) else None
 
 
-def _tensors(values: tuple[Any, ...]) -> list[Tensor]:
+def tensors_in(values: tuple[Any, ...]) -> list[Tensor]:
+    """The tensors among the arguments of an operation, also those in lists."""
     found = []
     for value in values:
         if isinstance(value, Tensor):
@@ -197,7 +250,7 @@ def _tensors(values: tuple[Any, ...]) -> list[Tensor]:
 
 def _mean_of_entries(weights: Tensor, table: Tensor, dim: int) -> Tensor:
     """`table` with the mean of its entries in place of dimension `dim`: the shape of the index stands there."""
-    soft: Tensor = torch.tensordot(weights, table.detach().to(weights), ([-1], [dim]))
+    soft: Tensor = torch.tensordot(weights, table.data.to(weights), ([-1], [dim]))
     places = weights.dim() - 1
     return soft.movedim(tuple(range(places)), tuple(range(dim, dim + places)))
 
@@ -208,8 +261,8 @@ def _at(choice: _Choice, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tenso
     if table is choice.chosen or not isinstance(table, Tensor) or not table.is_floating_point():
         return None
     keys = key if isinstance(key, tuple) else (key,)
-    place = next(number for number, each in enumerate(keys) if each is choice.chosen)
-    if table.shape[place] != choice.weights.shape[-1]:
+    place = next((number for number, each in enumerate(keys) if each is choice.chosen), None)
+    if place is None or table.shape[place] != choice.weights.shape[-1]:
         return None
     if all(isinstance(each, slice) and each == slice(None) for each in keys[:place]) and len(keys) == place + 1:
         return _mean_of_entries(choice.weights, table, place)
@@ -217,7 +270,7 @@ def _at(choice: _Choice, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tenso
         return None
     shape = torch.broadcast_shapes(*(each.shape for each in keys))  # type: ignore[no-untyped-call]
     every = torch.arange(table.shape[place], device=table.device)
-    whole = table.detach()[tuple(every if each is choice.chosen else each.unsqueeze(-1) for each in keys)]
+    whole = table.data[tuple(every if each is choice.chosen else each.unsqueeze(-1) for each in keys)]
     weights = choice.weights.expand(*shape, -1)
     return (weights.reshape(*weights.shape, *[1] * (whole.dim() - weights.dim())) * whole).sum(len(shape))
 
@@ -240,7 +293,7 @@ def _gathered(choice: _Choice, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if table is choice.chosen or dim is None or not table.is_floating_point():
         return None
     dim = dim % table.dim()
-    rows, weights = table.detach().movedim(dim, -1), choice.weights.movedim(dim, -2)
+    rows, weights = table.data.movedim(dim, -1), choice.weights.movedim(dim, -2)
     rows = rows[tuple(slice(size) for size in weights.shape[:-2])]
     if rows.shape[-1] != weights.shape[-1]:
         return None
@@ -260,7 +313,7 @@ def _scattered(choice: _Choice, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 _Lookup = Callable[[_Choice, tuple[Any, ...], dict[str, Any]], Tensor | None]
-_LOOKUPS: dict[str, _Lookup] = {
+LOOKUPS: dict[str, _Lookup] = {
     "getitem": _at, "embedding": _embedding, "index_select": _selected, "gather": _gathered,
     "take_along_dim": _gathered, "scatter": _scattered,
 }  # fmt: skip

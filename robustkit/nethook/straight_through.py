@@ -5,18 +5,33 @@ For a step, the gradient of the identity (Bengio et al. 2013, arXiv:1308.3432); 
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakIdKeyDictionary
 
 from robustkit.nethook.bpda import with_gradient_of
-from robustkit.nethook.op_sites import STEPS, TO_NUMPY, GradientStop, caller, is_in_place, name_of
-from robustkit.nethook.soft_choices import SoftChoices
+from robustkit.nethook.op_sites import (
+    QUOTIENTS,
+    STEPS,
+    TO_NUMPY,
+    GradientStop,
+    caller,
+    in_autograd_function,
+    is_in_place,
+    name_of,
+    writes,
+)
+from robustkit.nethook.soft_choices import CHOICES, LOOKUPS, SoftChoices, finite_gradient, tensors_in
+from robustkit.nethook.structure import mapped, tensors
 
 CUTS = ("detach", "data")
+_READ = {"requires_grad": False, "is_leaf": True, "grad_fn": None}  # of a tensor that is detached
+_INPUT_FIRST = (*STEPS, *CHOICES, *LOOKUPS)
+_FLAGS = (*_READ, "set requires_grad")
 
 
 @contextmanager
@@ -25,8 +40,10 @@ def straight_through(images: int = 1) -> Iterator[list[GradientStop]]:
 
     Rounding, sign and other steps that keep the shape get the gradient of the identity; `detach` and `no_grad` have no
     effect; what is looked up by `argmax`, `argmin`, `topk` or `sort` gets the gradient of a softmax over the scores.
-    Comparisons, custom autograd functions, numpy, TorchScript and compiled graphs keep theirs. Where gradients are off
-    when the context begins nothing changes.
+    Comparisons, custom autograd functions, numpy, TorchScript, compiled graphs, checkpoints and `torch.func` keep
+    theirs. Where gradients are off when the context begins nothing changes. Two kinds of forward have other values:
+    a `nn.TransformerEncoder` under `no_grad`, which torch runs on its slow path inside (equal up to rounding), and what
+    computes with gradients of its own that such operations stop.
 
     Args:
         images: how many images pass the network at once. A lookup by a choice that would take more than some megabytes
@@ -39,8 +56,11 @@ def straight_through(images: int = 1) -> Iterator[list[GradientStop]]:
     if not torch.is_grad_enabled():
         yield mode.stops
         return
-    with mode:
-        yield mode.stops
+    try:
+        with mode:
+            yield mode.stops
+    finally:
+        mode.choices.forget()
 
 
 class _StraightThrough(TorchFunctionMode):
@@ -48,27 +68,76 @@ class _StraightThrough(TorchFunctionMode):
         super().__init__()
         self.stops: list[GradientStop] = []
         self.choices = SoftChoices(self._note, images)
+        self._cut: WeakIdKeyDictionary = WeakIdKeyDictionary()  # tensors without gradient outside of the context
+        self._restarted: WeakIdKeyDictionary = WeakIdKeyDictionary()  # those that got `requires_grad_()` since
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = dict(kwargs or {})
-        value = args[0] if args and isinstance(args[0], Tensor) and args[0].requires_grad else None
-        looks_up = self.choices.has(args, given)
-        if (value is None and not looks_up) or torch.is_inference_mode_enabled():
+        if not args and "input" in given and name_of(func) in _INPUT_FIRST:
+            args = (given.pop("input"),)
+        learning = [each for each in tensors_in((*args, *given.values())) if each.requires_grad]
+        if (not learning and not self.choices.has(args, given)) or _keeps_gradients():
             return func(*args, **given)
         name = name_of(func)
+        value = args[0] if args and isinstance(args[0], Tensor) and args[0].requires_grad else None
         if value is not None and name in CUTS:
             self._note(GradientStop(name, caller()))
-            return value
-        if value is not None and name in TO_NUMPY:  # its `detach` was undone above
+            if is_in_place(func):
+                return self._marked(value)
+            return self._marked(_Alias.apply(value, name == "data"))
+        if value is not None and (name in TO_NUMPY or func.__name__ == "__float__"):  # its `detach` was undone above
             return func(value.detach(), *args[1:], **given)
+        if value is not None and value in self._cut and name in _FLAGS:
+            return self._flag(name, value, func, args, given)
+        if name == "backward" and self._restarted and given.get("inputs") is None:
+            given["inputs"] = list(self._restarted)  # the graph before them is that of the attack
         without = not torch.is_grad_enabled()
-        with torch.enable_grad():
-            if value is not None and name in STEPS:
-                return self._stepped(name, func, value, args, given)
-            output = self.choices.followed(func, args, given, func(*args, **given))
+        if without and ("out" in given or (value is None and writes(func))):
+            return self._followed(func, args, given, func(*args, **given))
+        if not (without or (learning and all(each in self._cut for each in learning))):
+            return self._passed(name, func, args, given, value)
+        return self._uncut(name, func, args, given, value)
+
+    def _passed(self, name: str, func: Any, args: Any, given: dict[str, Any], value: Tensor | None) -> Any:
+        if value is not None and (name in STEPS or (name == "div" and given.get("rounding_mode"))):
+            return self._stepped(name, func, value, args, given)
+        return self._followed(func, args, given, func(*args, **given))
+
+    def _uncut(self, name: str, func: Any, args: Any, given: dict[str, Any], value: Tensor | None) -> Any:
+        """The output with a gradient where the code has none, if autograd allows that operation."""
+        without = not torch.is_grad_enabled()
+        try:
+            with torch.enable_grad():
+                output = self._passed(name, func, args, given, value)
+        except Exception:  # such as writing into a leaf or into one of several views
+            return _without_gradients(func, args, given)
+        if any(type(each.grad_fn).__name__ == "NotImplemented" for each in tensors(output)):
+            return mapped(output, _detached_in_place if output is value else Tensor.detach)
         if without and isinstance(output, Tensor) and output.requires_grad:
             self._note(GradientStop("no_grad", caller()))
+        for each in tensors(output):
+            if each is not value:  # what is written into stays what it was
+                self._marked(each)
         return output
+
+    def _marked(self, output: Tensor) -> Tensor:
+        if output.requires_grad and not output.is_leaf:
+            self._cut[output] = True
+        return output
+
+    def _flag(self, name: str, value: Tensor, func: Any, args: Any, given: dict[str, Any]) -> Any:
+        """What code outside of the context reads about a tensor without gradient, or sets."""
+        if name in _READ and len(args) == 1 and not is_in_place(func):
+            return _READ[name]
+        if (args[1] if len(args) > 1 else given.get("requires_grad", True)) is True:
+            value.retain_grad()
+            del self._cut[value]
+            self._restarted[value] = True
+        return value
+
+    def _followed(self, func: Any, args: Any, given: dict[str, Any], output: Any) -> Any:
+        with torch.enable_grad():
+            return self.choices.followed(func, args, given, output)
 
     def _stepped(self, name: str, func: Any, value: Tensor, args: Any, given: dict[str, Any]) -> Any:
         """The output of a step, with the gradient of the identity if it has the shape of its input."""
@@ -78,10 +147,42 @@ class _StraightThrough(TorchFunctionMode):
         if not output.is_floating_point() or output.shape != value.shape:
             return self.choices.followed(func, args, given, output)
         self._note(GradientStop(name, caller()))
-        smooth = before / args[1] if name == "floor_divide" else before
-        passed = with_gradient_of(smooth.to(output).expand_as(output), output.detach())
+        smooth = before / (args[1] if len(args) > 1 else given["other"]) if name in QUOTIENTS else before
+        passed = with_gradient_of(finite_gradient(smooth).to(output).expand_as(output), output.detach())
         return value.copy_(passed) if in_place else passed
 
     def _note(self, stop: GradientStop) -> None:
         if stop not in self.stops:
             self.stops.append(stop)
+
+
+class _Alias(torch.autograd.Function):
+    """A tensor of its own in the same memory, as `detach` and `data` return it, that passes its gradient on."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, as_data: bool) -> Tensor:
+        return value.data if as_data else value.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, None]:
+        return grads[0], None
+
+
+def _keeps_gradients() -> bool:
+    """Whether gradients, if any, are part of the forward, or its operations are run again outside of the context."""
+    return (
+        torch.is_inference_mode_enabled()
+        or torch._C._functorch.maybe_current_level() is not None
+        or torch._C._autograd._top_saved_tensors_default_hooks(True) is not None  # checkpoints
+        or (not torch.is_grad_enabled() and in_autograd_function())
+    )
+
+
+def _detached_in_place(value: Tensor) -> Tensor:
+    return value.detach_()
+
+
+def _without_gradients(func: Any, args: Any, given: dict[str, Any]) -> Any:
+    with suppress(Exception), torch.no_grad():  # writes into the same tensor
+        return func(*args, **given)
+    return func(*mapped(args, Tensor.detach), **mapped(given, Tensor.detach))

@@ -1,11 +1,17 @@
 """Gradients through operations that pass none on, against closed forms; values stay as they are."""
 
+import copy
+import gc
+import weakref
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm
+from torch.utils.checkpoint import checkpoint
 
 from robustkit.nethook import straight_through
 
@@ -67,6 +73,13 @@ LOOKUPS: dict[str, Callable[[Tensor], Tensor]] = {
         F.one_hot(torch.tensor([0, 2, 1, 4, 3])[distances(x).argmin(1)], 5).float() @ TABLE[[0, 2, 1, 4, 3]]
     ),
     "scatter": lambda x: torch.zeros(3, 5).scatter(1, distances(x).argmin(1, keepdim=True), 1.0) @ TABLE,
+    "gather by names": lambda x: torch.gather(
+        input=TABLE.expand(3, 5, 4), dim=1, index=distances(x).argmin(1)[:, None, None].expand(3, 1, 4)
+    )[:, 0],
+    "a choice by names": lambda x: torch.index_select(
+        input=TABLE, dim=0, index=torch.argmin(input=distances(x), dim=1)
+    ),
+    "a table first under no_grad": lambda x: TABLE[torch.no_grad()(lambda: torch.cdist(TABLE, x).argmin(0))()],
     "scatter in place": scattered_in_place,
     "a choice under no_grad": without_gradients,
 }
@@ -142,7 +155,12 @@ STEPS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
     "floor": (torch.floor, 1.0),
     "sign": (torch.sign, 1.0),
     "a quotient without remainder": (lambda x: x.floor_divide(0.5), 2.0),
+    "round by name": (lambda x: torch.round(input=x), 1.0),
+    "a quotient by name": (lambda x: x.floor_divide(other=0.5), 2.0),
+    "a quotient as an operator": (lambda x: x // 0.5, 2.0),
+    "a quotient that is rounded": (lambda x: torch.div(x, 0.5, rounding_mode="trunc"), 2.0),
     "detach": (lambda x: 3 * x.detach(), 3.0),
+    "a stack under no_grad": (torch.no_grad()(lambda x: torch.stack([x, x]).sum(0)), 2.0),
     "data": (lambda x: 3 * x.data, 3.0),
 }
 
@@ -185,3 +203,215 @@ def test_without_gradients_nothing_changes():
     with torch.no_grad(), straight_through() as stops:
         assert torch.equal(LOOKUPS["an index"](batch()), LOOKUPS["an index"](batch()))
     assert stops == []
+
+
+@torch.no_grad()
+def written_by_out(x: Tensor) -> Tensor:
+    return torch.mul(x, 2, out=torch.empty(3, 4))
+
+
+@torch.no_grad()
+def written_parts(x: Tensor) -> Tensor:
+    doubled = x * 1
+    for row in doubled.unbind(0):
+        row.mul_(2)
+    return doubled
+
+
+@torch.no_grad()
+def a_leaf_written(x: Tensor) -> Tensor:
+    return x.mul_(2).round_()
+
+
+@torch.no_grad()
+def clipped_weights(x: Tensor) -> Tensor:
+    layer = nn.Linear(4, 4)
+    layer.weight.fill_(3).clamp_(-1, 1)
+    layer.bias.data.zero_().add_(1)
+    return layer(x)
+
+
+def optimised_inside(x: Tensor) -> Tensor:
+    start = (x * 2).detach().clone().requires_grad_()
+    optimizer = torch.optim.SGD([start], 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        start.sin().sum().backward()
+        optimizer.step()
+    return start
+
+
+def restarted(x: Tensor) -> Tensor:
+    start = x.exp().detach().requires_grad_()
+    start.sin().sum().backward()
+    return x.exp() - start.grad
+
+
+def set_flags(x: Tensor) -> Tensor:
+    fixed = (x * 2).detach()
+    fixed.requires_grad = False
+    return fixed.requires_grad_(False) * (3 if fixed.requires_grad else 2) * (3 if fixed.is_leaf else 2)
+
+
+def written_and_read(x: Tensor) -> Tensor:
+    doubled = x * 2
+    with torch.no_grad():
+        doubled.mul_(2)
+    return x * (3 if doubled.requires_grad else 2)
+
+
+def by_numpy(x: Tensor) -> Tensor:
+    return torch.from_numpy(np.from_dlpack((x * 2).detach())) + float(x.detach().sum())
+
+
+FORWARDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "out": written_by_out,
+    "parts written under no_grad": written_parts,
+    "a leaf written under no_grad": a_leaf_written,
+    "a leaf written through data": lambda x: x.data.clamp_(-1, 1) * x,
+    "a leaf written through detach": lambda x: x.detach().mul_(2) + x,
+    "clipped weights": clipped_weights,
+    "optimised inside": optimised_inside,
+    "a gradient of a restart": restarted,
+    "flags": set_flags,
+    "flags after a write under no_grad": written_and_read,
+    "numpy": by_numpy,
+    "a deep copy": lambda x: copy.deepcopy(x.detach() * 2),
+    "a gradient in functorch": torch.func.grad(lambda x: (x.round() * x + x.detach() * x).sum()),
+    "weights normalised by their spectrum": lambda x: spectral_norm(nn.Linear(4, 4))(x * 1),
+}
+
+
+@pytest.mark.parametrize("forward", FORWARDS.values(), ids=FORWARDS)
+@pytest.mark.parametrize("leaf", [True, False])
+def test_what_works_without_gradients_works_and_has_the_same_values(forward, leaf):
+    def outputs() -> list[Tensor]:
+        torch.manual_seed(0)
+        source = batch()
+        x = source if leaf else source * 1
+        return [forward(x).detach(), x.detach(), torch.rand(1), torch.tensor(source.grad is None)]
+
+    usual = outputs()
+    with straight_through():
+        inside = outputs()
+
+    assert all(torch.equal(one, other) for one, other in zip(inside, usual, strict=True))
+
+
+def test_a_start_that_is_optimised_passes_its_gradient_on():
+    x = batch()
+    with straight_through():
+        output = optimised_inside(x)
+
+    assert torch.equal(torch.autograd.grad(output.sum(), x)[0], torch.full((3, 4), 2.0))
+
+
+def changed_in_place(x: Tensor) -> Tensor:
+    index = distances(x).argmin(1)
+    index[0] = 2
+    return TABLE[index]
+
+
+@pytest.mark.parametrize(
+    "lookup", [changed_in_place, lambda x: TABLE[(distances(x).argmin(1) * 2) % 5]], ids=["written into", "computed"]
+)
+def test_an_index_that_was_changed_is_no_choice(lookup):
+    with straight_through() as stops:
+        assert not lookup(batch()).requires_grad
+    assert not stops
+
+
+def masked(scores: Tensor, value: float) -> Tensor:
+    return scores.masked_fill(torch.tensor([True, False, True, False, True]), value)
+
+
+UNUSUAL: dict[str, Callable[[Tensor], Tensor]] = {
+    "masked scores": lambda x: TABLE[masked(-distances(x), -torch.inf).argmax(1)],
+    "masked scores, gathered": lambda x: masked(-distances(x), -torch.inf).max(1).values,
+    "only infinite scores": lambda x: TABLE[(distances(x) * 0 - torch.inf).argmax(1)],
+    "scores without a value": lambda x: TABLE[masked(distances(x), torch.nan).argmax(1)],
+    "an infinite choice": lambda x: TABLE[masked(distances(x), torch.inf).argmax(1)],
+    "the largest numbers": lambda x: TABLE[(distances(x) * 3e37).argmax(1)],
+    "the least numbers": lambda x: TABLE[(distances(x) * 1e-41).argmax(1)],
+    "an infinite entry": lambda x: torch.cat([TABLE, TABLE[:1] / 0])[F.pad(distances(x), (0, 1), value=99.0).argmin(1)],
+    "the root of a rounded zero": lambda x: (x * 0.01).round().abs().sqrt(),
+    "the entropy of votes": lambda x: torch.special.entr(F.one_hot(distances(x).argmin(1), 5).float()),
+    "half precision": lambda x: TABLE[(distances(x).half() * 2e4).argmax(1)],
+}
+
+
+@pytest.mark.parametrize("function", UNUSUAL.values(), ids=UNUSUAL)
+def test_no_gradient_is_infinite_or_missing_that_was_finite(function):
+    x = batch()
+    with straight_through():
+        output = function(x)
+
+    assert bool(torch.autograd.grad(output.sum(), x)[0].isfinite().all())
+
+
+def test_masked_scores_are_never_chosen():
+    def lookup(x: Tensor) -> Tensor:
+        return TABLE[masked(-distances(x), -torch.inf).argmax(1)]
+
+    def without(x: Tensor) -> Tensor:
+        return TABLE[[1, 3]][(-distances(x))[:, [1, 3]].argmax(1)]
+
+    x = batch()
+    with straight_through():
+        assert torch.allclose(gradient(lookup, x), gradient(without, x), atol=1e-6)
+
+
+def test_what_is_written_into_a_table_afterwards_does_not_end_the_backward_pass():
+    bank = TABLE.clone()
+    x = batch()
+    with straight_through():
+        index = distances(x).argmin(1)
+        output = bank[index]
+        bank[0] = 0.0
+        index.zero_()
+
+    assert torch.autograd.grad(output.sum(), x)[0].any()
+
+
+def test_an_operation_without_a_derivative_keeps_its_gradient():
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
+    mixed = torch.no_grad()(lambda x: torch.histc(x) + layer(x[None]).sum())
+    x = batch()
+    with straight_through():
+        output = x.sum() + mixed(x).sum()
+
+    assert torch.autograd.grad(output, x)[0].isfinite().all()
+
+
+def test_a_checkpoint_runs_again_without_the_context():
+    x = batch()
+    with straight_through():
+        output = checkpoint(lambda x: x.round() + x + TABLE[distances(x).argmin(1)], x, use_reentrant=False)
+
+    assert torch.equal(torch.autograd.grad(output.sum(), x)[0], torch.ones(3, 4))
+
+
+def test_an_autograd_function_is_no_stop():
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2 + x.detach()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 3 * grad
+
+    with straight_through() as stops:
+        Doubled.apply(batch())
+    assert not stops
+
+
+def test_choices_are_freed_at_the_end():
+    gc.disable()
+    with straight_through():
+        index = distances(batch()).argmin(1)
+        kept = weakref.ref(TABLE[index].grad_fn), weakref.ref(index)
+    del index
+    gc.enable()
+
+    assert [each() for each in kept] == [None, None]
