@@ -90,11 +90,11 @@ class _StraightThrough(TorchFunctionMode):
         if value is not None and value in self._cut and name in _FLAGS:
             return self._flag(name, value, func, args, given)
         if name == "backward" and self._restarted and given.get("inputs") is None:
-            given["inputs"] = list(self._restarted)  # the graph before them is that of the attack
+            return _accumulate(list(self._restarted), value, given)
         without = not torch.is_grad_enabled()
         if without and ("out" in given or (value is None and writes(func))):
             return self._followed(func, args, given, func(*args, **given))
-        if not (without or (learning and all(each in self._cut for each in learning))):
+        if not (without or all(each in self._cut for each in learning)):
             return self._passed(name, func, args, given, value)
         return self._uncut(name, func, args, given, value)
 
@@ -166,6 +166,16 @@ class _Alias(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, None]:
         return grads[0], None
+
+
+def _accumulate(starts: list[Tensor], loss: Any, given: dict[str, Any]) -> None:
+    """What `loss.backward()` does to its leaves; the graph before them is that of the attack, and is kept."""
+    before = [start.grad for start in starts]
+    graph = {name: given.get(name) or False for name in ("retain_graph", "create_graph")}
+    graph["retain_graph"] |= graph["create_graph"]
+    grads = torch.autograd.grad(loss, starts, given.get("gradient"), allow_unused=True, **graph)
+    for start, old, grad in zip(starts, before, grads, strict=True):
+        start.grad = old if grad is None else grad if old is None else old + grad
 
 
 def _keeps_gradients() -> bool:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustkit import BlackBox, Classifier, attack, load_dataset
+from robustkit.classifier.gradient_stops import gradient_stops
 from robustkit.errors import NoInputGradientError, UserError
 from tests.diagnosis.nets import base as trained
 from tests.networks import Changed, Noisy
@@ -151,3 +152,41 @@ def test_no_batch_size_changes_what_passes_straight_through(steps, base):
 def test_a_black_box_has_no_gradients_that_could_pass_through():
     with pytest.raises(UserError, match="leave out bpda and straight_through"):
         Classifier(BlackBox(lambda images: images.reshape(len(images), -1)[:, :10]), straight_through=True)
+
+
+class Keeping(nn.Module):
+    """Keeps what it computed, detached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+        self.last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean()
+        self.last = x.detach().round()
+        return x.flatten(1) + self.last.flatten(1)
+
+
+class Overwriting(nn.Module):
+    """Writes into what a gradient through `no_grad` would need."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            root = x.sin()
+            squares = root * root
+            root.zero_()
+        return (x + squares).flatten(1)
+
+
+def test_looking_for_stops_leaves_no_graph_in_the_model():
+    model = Keeping()
+    stops = gradient_stops(model, model, torch.rand(2, 1, 2, 2))
+
+    assert {stop.op for stop in stops} == {"detach", "round"}
+    assert not model.mean.requires_grad
+    assert not model.last.requires_grad
+
+
+def test_stops_that_no_gradient_passes_are_not_reported():
+    assert gradient_stops(Overwriting(), Overwriting(), torch.rand(2, 1, 2, 2)) == ()

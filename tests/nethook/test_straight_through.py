@@ -231,9 +231,9 @@ def clipped_weights(x: Tensor) -> Tensor:
     return layer(x)
 
 
-def optimised_inside(x: Tensor) -> Tensor:
+def optimised_inside(x: Tensor, method: type[torch.optim.Optimizer] = torch.optim.SGD) -> Tensor:
     start = (x * 2).detach().clone().requires_grad_()
-    optimizer = torch.optim.SGD([start], 0.1)
+    optimizer = method([start], 0.1)
     for _ in range(3):
         optimizer.zero_grad()
         start.sin().sum().backward()
@@ -298,10 +298,11 @@ def test_what_works_without_gradients_works_and_has_the_same_values(forward, lea
     assert all(torch.equal(one, other) for one, other in zip(inside, usual, strict=True))
 
 
-def test_a_start_that_is_optimised_passes_its_gradient_on():
+@pytest.mark.parametrize("method", [torch.optim.SGD, torch.optim.Adam])
+def test_a_start_that_is_optimised_passes_its_gradient_on(method):
     x = batch()
     with straight_through():
-        output = optimised_inside(x)
+        output = optimised_inside(x, method)
 
     assert torch.equal(torch.autograd.grad(output.sum(), x)[0], torch.full((3, 4), 2.0))
 
