@@ -31,7 +31,7 @@ def gradient_stops(forward: Callable[[Tensor], object], model: nn.Module, images
 
 
 def _differentiable(output: object, points: Tensor) -> bool:
-    """Whether gradients arrive; code under `no_grad` may write into what they need, and no attack could pass it."""
+    """Whether gradients arrive: code under `no_grad` may use operations that torch has no derivative for."""
     parts = [part for part in tensors(output) if part.requires_grad]
     try:
         torch.autograd.grad(parts, points, [torch.ones_like(part) for part in parts], allow_unused=True)

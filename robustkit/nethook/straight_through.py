@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from robustkit.nethook.bpda import with_gradient_of
+from robustkit.nethook.kept_values import KeptValues
 from robustkit.nethook.op_sites import (
     QUOTIENTS,
     STEPS,
@@ -68,13 +69,14 @@ class _StraightThrough(TorchFunctionMode):
         super().__init__()
         self.stops: list[GradientStop] = []
         self.choices = SoftChoices(self._note, images)
+        self._kept = KeptValues()
         self._cut: WeakIdKeyDictionary = WeakIdKeyDictionary()  # tensors without gradient outside of the context
         self._restarted: WeakIdKeyDictionary = WeakIdKeyDictionary()  # those that got `requires_grad_()` since
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = dict(kwargs or {})
-        if not args and "input" in given and name_of(func) in _INPUT_FIRST:
-            args = (given.pop("input"),)
+        args, given = _by_place(func, args, dict(kwargs or {}))
+        if args and writes(func):
+            self._kept.before_writing(args[0])
         learning = [each for each in tensors_in((*args, *given.values())) if each.requires_grad]
         if (not learning and not self.choices.has(args, given)) or _keeps_gradients():
             return func(*args, **given)
@@ -107,7 +109,7 @@ class _StraightThrough(TorchFunctionMode):
         """The output with a gradient where the code has none, if autograd allows that operation."""
         without = not torch.is_grad_enabled()
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), self._kept.recording():
                 output = self._passed(name, func, args, given, value)
         except Exception:  # such as writing into a leaf or into one of several views
             return _without_gradients(func, args, given)
@@ -166,6 +168,13 @@ class _Alias(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, None]:
         return grads[0], None
+
+
+def _by_place(func: Any, args: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The arguments, with `input=...` first where it is."""
+    if args or "input" not in given or name_of(func) not in _INPUT_FIRST:
+        return args, given
+    return (given["input"],), {name: each for name, each in given.items() if name != "input"}
 
 
 def _accumulate(starts: list[Tensor], loss: Any, given: dict[str, Any]) -> None:
