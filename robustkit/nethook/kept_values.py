@@ -34,7 +34,7 @@ class KeptValues:
                 kept.value = kept.value.clone()
 
     def _keep(self, value: Tensor) -> _Kept:
-        kept = _Kept(value)
+        kept = _Kept(value.detach())  # an output would keep its own graph alive
         self._in_memory.setdefault(_memory(value), []).append(weakref.ref(kept))
         return kept
 

@@ -100,4 +100,9 @@ def in_autograd_function() -> bool:
 
 def _in_autograd_function(frame: FrameType) -> bool:
     first = frame.f_code.co_varnames[:1]
-    return bool(first) and isinstance(frame.f_locals.get(first[0]), torch._C._FunctionBase)
+    # The names first: up to Python 3.12 a frame whose locals are read keeps what it deletes.
+    return (
+        frame.f_code.co_name in ("forward", "backward")
+        and bool(first)
+        and isinstance(frame.f_locals.get(first[0]), torch._C._FunctionBase)
+    )

@@ -138,8 +138,10 @@ class _StraightThrough(TorchFunctionMode):
         return value
 
     def _followed(self, func: Any, args: Any, given: dict[str, Any], output: Any) -> Any:
+        fixed = isinstance(output, Tensor) and not output.requires_grad
         with torch.enable_grad():
-            return self.choices.followed(func, args, given, output)
+            passed = self.choices.followed(func, args, given, output)
+        return self._marked(passed) if fixed else passed
 
     def _stepped(self, name: str, func: Any, value: Tensor, args: Any, given: dict[str, Any]) -> Any:
         """The output of a step, with the gradient of the identity if it has the shape of its input."""

@@ -260,6 +260,13 @@ def written_and_read(x: Tensor) -> Tensor:
     return x * (3 if doubled.requires_grad else 2)
 
 
+def votes_written_in_parts(x: Tensor) -> Tensor:
+    votes = F.one_hot(distances(x).argmin(1), 5).to(x) @ TABLE
+    for row in votes.unbind(0):
+        row.mul_(2)
+    return votes
+
+
 def by_numpy(x: Tensor) -> Tensor:
     return torch.from_numpy(np.from_dlpack((x * 2).detach())) + float(x.detach().sum())
 
@@ -276,6 +283,7 @@ FORWARDS: dict[str, Callable[[Tensor], Tensor]] = {
     "flags": set_flags,
     "flags after a write under no_grad": written_and_read,
     "numpy": by_numpy,
+    "votes in parts": votes_written_in_parts,
     "a deep copy": lambda x: copy.deepcopy(x.detach() * 2),
     "a gradient in functorch": torch.func.grad(lambda x: (x.round() * x + x.detach() * x).sum()),
     "weights normalised by their spectrum": lambda x: spectral_norm(nn.Linear(4, 4))(x * 1),
@@ -407,15 +415,19 @@ def test_an_autograd_function_is_no_stop():
     assert not stops
 
 
-def test_choices_are_freed_at_the_end():
+def test_choices_and_what_is_kept_for_a_backward_pass_are_freed():
     gc.disable()
+    x = batch()
     with straight_through():
-        index = distances(batch()).argmin(1)
-        output, kept = TABLE[index], weakref.ref(index)
-    del index, output
+        index = distances(x).argmin(1)
+        mask = torch.no_grad()(torch.sigmoid)(x)
+        output = TABLE[index] * mask
+    refs = [weakref.ref(each) for each in (index, mask, output)]
+    del index, mask, output
+    alive = [each() for each in refs]
     gc.enable()
 
-    assert kept() is None
+    assert alive == [None, None, None]
 
 
 def test_what_code_under_no_grad_writes_over_does_not_end_the_backward_pass():
