@@ -19,6 +19,8 @@ from robustkit.nethook.op_sites import STEPS, TO_NUMPY, caller, name_of
 
 from .calls import floats
 
+# Operations without a derivative, or whose derivative is zero wherever it exists.
+_STEPS = (*STEPS, "argmax", "argmin", "bucketize", "searchsorted", "histc")
 _COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "greater", "less", "isclose")
 _NO_GRAD = "runs without gradients (no_grad)"
 _TORCH = Path(torch.__file__).resolve().parent
@@ -64,7 +66,7 @@ def verdict_from(sites: Sequence[OpSite]) -> str:
     first = sites[0] if sites else None
     if first is None or first.reason.startswith("comparison") or any(s.reason.startswith("autograd") for s in sites):
         return ""
-    return "step" if first.op in STEPS else "detached"
+    return "step" if first.op in _STEPS else "detached"
 
 
 class _OperationLog(TorchFunctionMode):
@@ -92,7 +94,7 @@ class _OperationLog(TorchFunctionMode):
 
 
 def _reason(name: str, output: Any) -> str | None:
-    if name in STEPS:
+    if name in _STEPS:
         return "zero derivative almost everywhere"
     if name in _COMPARISONS:
         return "comparison: its result carries no gradient"

@@ -15,7 +15,6 @@ from .lines import OpSite
 Kind = Literal["bpda", "eot", "loss", "probabilities", "targets", "straight-through", "gradient-free"]
 
 SAFE_LOSS = "log-odds"
-_INDICES = ("argmax", "argmin", "bucketize", "searchsorted")
 
 
 class Prescription(NamedTuple):
@@ -91,7 +90,7 @@ def _passes(sites: Sequence[OpSite], stops: Collection[GradientStop]) -> bool:
     if any(site.op in TO_NUMPY for site in sites):
         return False
     # An index alone has no gradient; what is looked up by it may have.
-    passing, looked_up = {*STEPS, *CUTS} - {*_INDICES}, {(stop.op, stop.place) for stop in stops}
+    passing, looked_up = {*STEPS, *CUTS}, {(stop.op, stop.place) for stop in stops}
     return any(
         site.op in passing or site.without_gradients or (site.op, CodeLine(site.file, site.line)) in looked_up
         for site in sites

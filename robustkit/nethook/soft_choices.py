@@ -4,8 +4,7 @@ An index carries no gradient, so the gradient of a lookup says what the chosen e
 another input would choose. Here each index remembers the scores that it was chosen from. A lookup keeps its value and
 gets the gradient of the mean of all entries, weighted by a softmax over how near their scores are to the chosen one:
 for an argmax that is the softmax of the scores, for the k-th largest the SoftSort of Prillo & Eisenschlos 2020
-(arXiv:2006.16038). The temperature is the mean distance to the two nearest scores, so no scale is
-given.
+(arXiv:2006.16038). The temperature is the mean distance to the two nearest scores, so no scale is given.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from robustkit.nethook.bpda import with_gradient_of
 from robustkit.nethook.op_sites import CodeLine, GradientStop, caller, is_in_place, name_of
 
 # How many scores next to the chosen one give the temperature by their mean distance, and the least temperature, of the
-# mean distance of all: entries may be equal. Chosen on digits 100 to 219 behind the layer of bench/retrieval.py.
+# mean distance of all: entries may be equal. Chosen on digits 100 to 219 (bench/straight_through.py).
 _NEAREST, _LEAST = 2, 1e-3
 _LARGEST = 1 << 21  # weights of one choice per image; 64 images then take half a gigabyte
 # The operations that choose by scores along a dimension; the second part of what the others return has the indices.
@@ -156,7 +155,7 @@ class SoftChoices:
             self._choices.pop(id(args[0]), None)
             return output
         unchanged = name in _INTEGER and isinstance(output, Tensor) and not output.is_floating_point()
-        smooth = choice.weights if unchanged else func(*(self._soft(each) for each in args), **kwargs)
+        smooth = choice.weights if unchanged else func(*(self._soft(each, rest=False) for each in args), **kwargs)
         both = isinstance(smooth, Tensor) and isinstance(output, Tensor) and smooth.is_floating_point()
         if not both or smooth.shape != output.shape:
             return output
@@ -165,12 +164,14 @@ class SoftChoices:
         self._choices[id(output)] = _of(output, smooth, choice, counts=True)
         return output
 
-    def _soft(self, value: Any) -> Any:
-        """The soft version of counts, alone or in a list; anything else as it is."""
+    def _soft(self, value: Any, *, rest: bool = True) -> Any:
+        """The soft version of counts, alone or in a list; anything else as it is, `rest`: with its gradient."""
         if isinstance(value, (tuple, list)):
-            return type(value)(self._soft(each) for each in value)
+            return type(value)(self._soft(each, rest=rest) for each in value)
         choice = self._choice(value)
-        return choice.weights if choice is not None and choice.counts else value
+        if choice is not None and choice.counts:
+            return choice.weights
+        return value if rest or not isinstance(value, Tensor) else value.detach()
 
     def _softened(self, choice: _Choice, output: Tensor, smooth: Tensor) -> Tensor:
         smooth = finite_gradient(smooth).to(output).expand_as(output)

@@ -118,6 +118,23 @@ def test_the_gradient_of_the_entries_themselves_stays():
     assert torch.allclose(grad, gradient(expected, x), atol=1e-5)
 
 
+def test_what_counts_are_multiplied_with_keeps_its_gradient():
+    def weighted(x: Tensor) -> Tensor:
+        return F.one_hot(distances(x.detach()).argmin(1), 5)[:, :4] * x
+
+    x = batch()
+    with straight_through():
+        grad = gradient(weighted, x)
+    best, second, third = (-distances(x)).topk(3).values.detach().unbind(1)
+    width = ((best - second) + (best - third)) / 2
+    chosen, fixed = F.one_hot(distances(x).argmin(1), 5)[:, :4], x.detach()
+
+    def expected(x: Tensor) -> Tensor:
+        return chosen * x + torch.softmax(-distances(x) / width[:, None], 1)[:, :4] * fixed
+
+    assert torch.allclose(grad, gradient(expected, x), atol=1e-5)
+
+
 def test_equal_scores_give_finite_gradients():
     def lookup(x: Tensor) -> Tensor:
         same = x.sum(1, keepdim=True).expand(-1, 5)
