@@ -1,13 +1,14 @@
 """Operations of torch by name, and the lines of code that call them."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
+import torch.utils.checkpoint
 from torch.overrides import resolve_name
 
 # Operations whose derivative is zero wherever it exists.
@@ -92,10 +93,20 @@ def caller(file: str = __file__) -> CodeLine | None:
 
 def in_autograd_function() -> bool:
     """Whether the forward or the backward of an autograd function is running."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _in_autograd_function(frame):
+    return any(map(_in_autograd_function, _frames()))
+
+
+def in_checkpoint() -> bool:
+    """Whether a checkpoint of torch is running."""
+    return any(frame.f_code.co_filename == torch.utils.checkpoint.__file__ for frame in _frames())
+
+
+def _frames() -> Iterator[FrameType]:
+    """The calls that are running, innermost first."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        yield frame
         frame = frame.f_back
-    return frame is not None
 
 
 def _in_autograd_function(frame: FrameType) -> bool:

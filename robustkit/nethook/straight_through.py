@@ -22,6 +22,7 @@ from robustkit.nethook.op_sites import (
     GradientStop,
     caller,
     in_autograd_function,
+    in_checkpoint,
     is_in_place,
     name_of,
     writes,
@@ -194,9 +195,15 @@ def _keeps_gradients() -> bool:
     return (
         torch.is_inference_mode_enabled()
         or torch._C._functorch.maybe_current_level() is not None
-        or torch._C._autograd._top_saved_tensors_default_hooks(True) is not None  # checkpoints
+        or _runs_again()
         or (not torch.is_grad_enabled() and in_autograd_function())
     )
+
+
+def _runs_again() -> bool:
+    """Whether what runs is a checkpoint's, or saves its tensors in another way of the caller's."""
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return in_checkpoint() if top is None else top(True) is not None  # torch 2.6 does not say
 
 
 def _detached_in_place(value: Tensor) -> Tensor:

@@ -285,7 +285,7 @@ def votes_written_in_parts(x: Tensor) -> Tensor:
 
 
 def by_numpy(x: Tensor) -> Tensor:
-    return torch.from_numpy(np.from_dlpack((x * 2).detach())) + float(x.detach().sum())
+    return torch.from_numpy(np.from_dlpack((x * 2).detach()).copy()) + float(x.detach().sum())
 
 
 FORWARDS: dict[str, Callable[[Tensor], Tensor]] = {
