@@ -160,7 +160,7 @@ def remedy_options(command: Command) -> Command:
                      help="Draws of a randomized or smoothed model averaged per query. [default: 20]"),
         click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits."),
         click.option("--straight-through", is_flag=True,
-                     help="Follow gradients through rounding, sign, detach, no_grad and lookups by argmax."),
+                     help="Follow gradients through rounding, comparisons, detach, no_grad and lookups."),
     )(command)  # fmt: skip
 
 

@@ -4,7 +4,8 @@ An index carries no gradient, so the gradient of a lookup says what the chosen e
 another input would choose. Here each index remembers the scores that it was chosen from. A lookup keeps its value and
 gets the gradient of the mean of all entries, weighted by a softmax over how near their scores are to the chosen one:
 for an argmax that is the softmax of the scores, for the k-th largest the SoftSort of Prillo & Eisenschlos 2020
-(arXiv:2006.16038). The temperature is the mean distance to the two nearest scores, so no scale is given.
+(arXiv:2006.16038). The temperature is the mean distance to the two nearest scores, so no scale is given. A comparison
+is a choice between two; its temperature is the mean distance between the two over an image.
 """
 
 from collections.abc import Callable
@@ -26,6 +27,9 @@ _LARGEST = 1 << 21  # weights of one choice per image; 64 images then take half 
 _INDEX_ALONE = ("argmax", "argmin", "argsort")
 _WITH_VALUES = ("max", "min", "topk", "sort", "kthvalue", "median")
 CHOICES = (*_INDEX_ALONE, *_WITH_VALUES)
+_ABOVE, _BELOW = ("gt", "ge", "greater", "greater_equal"), ("lt", "le", "less", "less_equal")
+COMPARISONS = (*_ABOVE, *_BELOW)
+_NEGATIONS = ("invert", "bitwise_not", "logical_not")
 _INTEGER = ("long", "int", "to", "type")
 # What changes the shape of an index and no entry of it.
 _SHAPES = (
@@ -44,7 +48,7 @@ class _Choice(NamedTuple):
     line: CodeLine | None
     op: str
     version: int  # of `chosen`: what is written into it was not chosen
-    counts: bool = False  # whether it is no index but how often each class was chosen
+    counts: bool = False  # whether it is no index but how often each class was chosen, or whether a comparison is true
 
 
 class SoftChoices:
@@ -85,6 +89,10 @@ class SoftChoices:
             with suppress(RuntimeError, IndexError, TypeError):
                 self._choose(name, args, kwargs, output)
             return output
+        if name in COMPARISONS:
+            with suppress(RuntimeError, IndexError, TypeError):
+                self._compare(name, args, kwargs, output)
+            return output
         choice = next(filter(None, map(self._choice, tensors_in((*args, *kwargs.values())))), None)
         if choice is None:
             return output
@@ -121,6 +129,17 @@ class SoftChoices:
             weights = weights if kept else weights.squeeze(dim % scores.dim())
             self._choices[id(index)] = _Choice(index, weights, caller(), name, index._version)
 
+    def _compare(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """A comparison is a choice between two: how likely it is true is a sigmoid of the difference."""
+        one, other = args[0], args[1] if len(args) > 1 else kwargs["other"]
+        if not isinstance(output, Tensor) or not any(each.requires_grad for each in tensors_in((one, other))):
+            return
+        lead = finite_gradient(one - other if name in _ABOVE else other - one)
+        away = lead.detach().abs().flatten(1) if lead.dim() > 1 else lead.detach().abs().unsqueeze(-1)
+        width = _mean_of_finite(away).reshape(-1, *[1] * (lead.dim() - 1)) if lead.dim() else away
+        likely = torch.sigmoid(lead / torch.where(width > 0, width, 1.0))
+        self._choices[id(output)] = _Choice(output, finite_gradient(likely), caller(), name, output._version, True)
+
     def _carry(
         self, choice: _Choice, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:  # fmt: skip
@@ -154,8 +173,7 @@ class SoftChoices:
         if is_in_place(func):
             self._choices.pop(id(args[0]), None)
             return output
-        unchanged = name in _INTEGER and isinstance(output, Tensor) and not output.is_floating_point()
-        smooth = choice.weights if unchanged else func(*(self._soft(each, rest=False) for each in args), **kwargs)
+        smooth = self._smooth(choice, name, func, args, kwargs, output)
         both = isinstance(smooth, Tensor) and isinstance(output, Tensor) and smooth.is_floating_point()
         if not both or smooth.shape != output.shape:
             return output
@@ -163,6 +181,20 @@ class SoftChoices:
             return self._softened(choice, output, smooth)
         self._choices[id(output)] = _of(output, smooth, choice, counts=True)
         return output
+
+    def _smooth(
+        self, choice: _Choice, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> Any:  # fmt: skip
+        """What an operation makes of the soft versions of counts."""
+        if name in _INTEGER and isinstance(output, Tensor) and not output.is_floating_point():
+            return choice.weights
+        if name in _NEGATIONS:
+            return 1 - choice.weights
+        if name == "where":
+            if args[0] is not choice.chosen or any(each.requires_grad for each in tensors_in(args[1:])):
+                return None
+            return choice.weights * (args[1] - args[2]) + args[2]
+        return func(*(self._soft(each, rest=False) for each in args), **kwargs)
 
     def _soft(self, value: Any, *, rest: bool = True) -> Any:
         """The soft version of counts, alone or in a list; anything else as it is, `rest`: with its gradient."""

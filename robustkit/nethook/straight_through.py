@@ -1,7 +1,7 @@
-"""Gradients through operations that pass none on: rounding, signs, `detach`, `no_grad`, and lookups by a choice.
+"""Gradients through operations that pass none on: rounding, `detach`, `no_grad`, comparisons, and lookups by a choice.
 
-For a step, the gradient of the identity (Bengio et al. 2013, arXiv:1308.3432); for a lookup, that of a soft choice
-(`soft_choices`).
+For a step, the gradient of the identity (Bengio et al. 2013, arXiv:1308.3432); for a comparison and a lookup, that of
+a soft choice (`soft_choices`).
 """
 
 from collections.abc import Iterator
@@ -27,12 +27,12 @@ from robustkit.nethook.op_sites import (
     name_of,
     writes,
 )
-from robustkit.nethook.soft_choices import CHOICES, LOOKUPS, SoftChoices, finite_gradient, tensors_in
+from robustkit.nethook.soft_choices import CHOICES, COMPARISONS, LOOKUPS, SoftChoices, finite_gradient, tensors_in
 from robustkit.nethook.structure import mapped, tensors
 
 CUTS = ("detach", "data")
 _READ = {"requires_grad": False, "is_leaf": True, "grad_fn": None}  # of a tensor that is detached
-_INPUT_FIRST = (*STEPS, *CHOICES, *LOOKUPS)
+_INPUT_FIRST = (*STEPS, *CHOICES, *COMPARISONS, *LOOKUPS)
 _FLAGS = (*_READ, "set requires_grad")
 
 
@@ -41,11 +41,11 @@ def straight_through(images: int = 1) -> Iterator[list[GradientStop]]:
     """Pass gradients on through what runs inside; its values stay as they are, bit for bit.
 
     Rounding, sign and other steps that keep the shape get the gradient of the identity; `detach` and `no_grad` have no
-    effect; what is looked up by `argmax`, `argmin`, `topk` or `sort` gets the gradient of a softmax over the scores.
-    Comparisons, custom autograd functions, numpy, TorchScript, compiled graphs, checkpoints and `torch.func` keep
-    theirs. Where gradients are off when the context begins nothing changes. Two kinds of forward have other values:
-    a `nn.TransformerEncoder` under `no_grad`, which torch runs on its slow path inside (equal up to rounding), and what
-    computes with gradients of its own that such operations stop.
+    effect; what is looked up by `argmax`, `argmin`, `topk` or `sort` gets the gradient of a softmax over the scores,
+    and a comparison that is used as a number that of a sigmoid. Custom autograd functions, numpy, TorchScript, compiled
+    graphs, checkpoints and `torch.func` keep theirs. Where gradients are off when the context begins nothing changes.
+    Two kinds of forward have other values: a `nn.TransformerEncoder` under `no_grad`, which torch runs on its slow path
+    inside (equal up to rounding), and what computes with gradients of its own that such operations stop.
 
     Args:
         images: how many images pass the network at once. A lookup by a choice that would take more than some megabytes

@@ -155,10 +155,10 @@ def test_a_proven_cause_leaves_no_other_explanation_in_the_notes():
     assert diagnosed(Inline("round"), 24, prove=True).notes == ()
 
 
-def test_a_comparison_is_attacked_without_gradients():
+def test_a_comparison_is_attacked_through_a_sigmoid():
     diagnosis = diagnosed(Inline("compare"), 24, prove=True)
 
-    assert remedies(diagnosis) == {"gradient-free"}
+    assert remedies(diagnosis) == {"straight-through"}
     assert diagnosis.proof.before is None
     assert diagnosis.proof.after < diagnosis.proof.clean - 0.2
 

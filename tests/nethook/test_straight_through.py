@@ -135,6 +135,48 @@ def test_what_counts_are_multiplied_with_keeps_its_gradient():
     assert torch.allclose(grad, gradient(expected, x), atol=1e-5)
 
 
+COMPARED: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
+    "above": (lambda x: (x > 0.1).float(), 1.0),
+    "below": (lambda x: x.lt(0.1).to(x), -1.0),
+    "doubled": (lambda x: torch.gt(x, 0.1).double(), 1.0),
+    "not below": (lambda x: (~(x < 0.1)).float(), 1.0),
+    "one of two numbers": (lambda x: torch.where(x > 0.1, 3.0, 1.0), 2.0),
+    "counted": (lambda x: torch.stack([x > 0.1, x > 0.1], 1).sum(1).float(), 2.0),
+    "whole numbers": (lambda x: (x >= 0.1).long().float(), 1.0),
+}
+
+
+@pytest.mark.parametrize(("function", "factor"), COMPARED.values(), ids=COMPARED)
+def test_a_comparison_has_the_gradient_of_a_sigmoid(function, factor):
+    x = batch()
+    before = function(x)
+    with straight_through() as stops:
+        after = function(x)
+    grad = torch.autograd.grad((after * WEIGHTS).sum(), x)[0]
+    lead = x.detach() - 0.1
+    likely = torch.sigmoid(lead / lead.abs().mean(1, keepdim=True))
+
+    assert torch.equal(after, before)
+    expected = factor * WEIGHTS * likely * (1 - likely) / lead.abs().mean(1, keepdim=True)
+    assert torch.allclose(grad, expected, atol=1e-6)
+    assert len(stops) == 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: torch.where(x > 0, x, 0.1 * x), lambda x: x.masked_fill(x < 0, 0), lambda x: x[x > 0]],
+    ids=["where", "masked_fill", "index"],
+)
+def test_a_comparison_that_chooses_between_values_keeps_their_gradient(function):
+    x = batch()
+    usual = torch.autograd.grad(function(x).sum(), x)[0]
+    with straight_through() as stops:
+        grad = torch.autograd.grad(function(x).sum(), x)[0]
+
+    assert torch.equal(grad, usual)
+    assert stops == []
+
+
 def test_equal_scores_give_finite_gradients():
     def lookup(x: Tensor) -> Tensor:
         same = x.sum(1, keepdim=True).expand(-1, 5)
