@@ -108,10 +108,12 @@ class Session:
         return torch.cat([self.oracle.judge(part) for part in torch.split(points, _JUDGED_AT_ONCE)]).cpu()
 
     def gradient_stops(self, images: Tensor) -> tuple[GradientStop, ...]:
-        """The operations of the model's forward on images `[n, *S]` that pass no gradient on; a pass for each image."""
-        self.passes.forwards += len(images)
+        """The operations of the model's forward on images `[n, *S]` that pass no gradient on."""
         model, given = self.reference.model, self.input
-        return gradient_stops(lambda points: model(given.fed(points)), model, images)
+        stops = gradient_stops(lambda points: model(given.fed(points)), model, images)
+        self.passes.forwards += len(images)
+        self.passes.backwards += len(images) if stops else 0
+        return stops
 
     def clean_verdicts(self, images: Tensor, numbers: Sequence[int]) -> PointVerdicts:
         """What the unmodified model says about clean images, on the CPU.
