@@ -108,7 +108,8 @@ def test_values_that_a_threshold_hides_from_the_gradient_are_attacked_in_full_an
 
     assert accuracy[0] < accuracy[1]
     assert any("at which the gradient is exactly zero move the logits" in text for text in today.manifest["warnings"])
-    assert not before.manifest["warnings"]
+    # `rk-7` measures nothing of the kind; a look at the forward tells of the comparison whatever attacks.
+    assert all("straight through gt" in text for text in before.manifest["warnings"])
 
 
 @pytest.mark.parametrize(
