@@ -37,8 +37,7 @@ class StraightThroughProbe(AttackProbe):
         return stopped and (facts.deterministic or (self.of_randomized and not facts.smoothed))
 
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
-        passing = replace(bench.classifier, straight_through=True)
-        with passing.session(bench.images(wanted.images).x, bench.facts.seed) as session:
+        with bench.classifier.straight().session(bench.images(wanted.images).x, bench.facts.seed) as session:
             yield from super().run(replace(bench, session=session, slots=session.sizes.at_once), wanted)
 
 

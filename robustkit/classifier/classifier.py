@@ -169,6 +169,10 @@ class Classifier(Summarised):
             return self
         return replace(self, model=copy.deepcopy(self.model).to(device))
 
+    def straight(self) -> "Classifier":
+        """The same for attacks with gradients, which pass straight through; these query no other copy of the model."""
+        return replace(self, straight_through=True, fold=False, channels_last=False)
+
     def place(self, images: Tensor) -> Tensor:
         """Images in `bounds`, moved to the model's device and scaled to [0, 1]."""
         return self.input_format().place(images)

@@ -1,12 +1,11 @@
 """The operations of a model's forward that pass no gradient from the image on: what attacks do not see through."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from robustkit.nethook import straight_through
+from robustkit.nethook import restored, straight_through
 from robustkit.nethook.op_sites import GradientStop
 from robustkit.nethook.structure import tensors
 
@@ -16,18 +15,21 @@ def gradient_stops(forward: Callable[[Tensor], object], model: nn.Module, images
 
     Args:
         forward: runs the model on images.
-        model: whose weights get no gradients meanwhile.
+        model: whose weights get no gradients meanwhile; it comes back as it was.
         images: `[n, *S]` in [0, 1]; each costs a forward pass, and a backward pass where anything stops them.
     """
     points = images.detach().clone().requires_grad_()
     try:
-        with _frozen(model), torch.enable_grad(), straight_through(len(images)) as stops:
-            output = forward(points)
+        with restored(model, weights=False), torch.enable_grad():
+            model.requires_grad_(False)  # what has a gradient now depends on the image
+            with straight_through(len(images)) as stops:
+                output = forward(points)
+            # Before buffers are restored, which this may need.
+            return tuple(stops) if stops and _differentiable(output, points) else ()
     except Exception:  # of the caller's code, which attacks with gradients meet again
         return ()
     finally:
         _forget_graphs(model)
-    return tuple(stops) if stops and _differentiable(output, points) else ()
 
 
 def _differentiable(output: object, points: Tensor) -> bool:
@@ -47,16 +49,3 @@ def _forget_graphs(model: nn.Module) -> None:
             for name, value in kept.items():
                 if isinstance(value, Tensor) and value.grad_fn is not None:
                     kept[name] = value.detach()
-
-
-@contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
-    """Weights without gradients, so that what has one depends on the image."""
-    learning = [weight for weight in model.parameters() if weight.requires_grad]
-    for weight in learning:
-        weight.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for weight in learning:
-            weight.requires_grad_()

@@ -52,13 +52,7 @@ def surrogate_ensemble(classifiers: Sequence[Classifier]) -> Classifier:
     for each in classifiers:
         if each.bounds != first.bounds:
             raise UserError(f"Surrogates of one ensemble need the same bounds, not {first.bounds} and {each.bounds}.")
-        if (
-            each.bpda
-            or each.straight_through
-            or each.probabilities
-            or each.smoothing is not None
-            or each.eot is not None
-        ):
+        if any((each.bpda, each.straight_through, each.probabilities, each.smoothing, each.eot)):
             raise UserError(
                 f"The surrogate {each.name} is smoothed, averaged over draws, or has other gradients or no logits; an "
                 "ensemble takes plain models."

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from robustkit.classifier.gradient_stops import gradient_stops
 from robustkit.nethook import Layers, get_module, select
-from robustkit.nethook.op_sites import GradientStop
+from robustkit.nethook.op_sites import GradientStop, named_stops
 
 from .calls import CallRun, ForwardCalls, Site
 from .lines import OpSite, forward_of, ranked, unfold_ops, verdict_from
@@ -70,9 +70,9 @@ class Assessment:
         return bool(unusual or self.saturable or crowded or self.unseen or self.stops)
 
     @property
-    def unexplained_stops(self) -> tuple[GradientStop, ...]:
-        """Where gradients stop although no layer masks its gradient: a lookup by a choice, for example."""
-        return () if self.causes else self.stops
+    def unexplained_stops(self) -> str:
+        """Where gradients stop although no layer masks its gradient, in words: a lookup by a choice, for example."""
+        return "" if self.causes else named_stops([stop.text for stop in self.stops])
 
     @property
     def unseen(self) -> bool:

@@ -8,8 +8,6 @@ doubt: no gradient reaches the image, the model is randomized, or rounding destr
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from robustkit.nethook.op_sites import named_stops
-
 from .assessment import LOST, Assessment
 from .calls import CallRun
 from .proof import ENOUGH, Proof
@@ -60,7 +58,7 @@ def _unexplained(assessment: Assessment) -> str:
     stops = assessment.unexplained_stops
     if not stops:
         return "no layer that was examined explains it"
-    return f"they do not see what follows {named_stops([stop.text for stop in stops])}"
+    return f"they do not see what follows {stops}"
 
 
 def _constant(assessment: Assessment) -> str:
@@ -116,9 +114,9 @@ def notes(assessment: Assessment, proof: Proof | None, subject: Subject, final: 
             "From image to margin the gradient does not predict a move of size eps, because of depth or of curved code "
             "in a forward method; use many small steps, restarts, and an attack without gradients."
         )
-    if proof is not None and assessment.unexplained_stops and final.verdict != "masked":
-        named = named_stops([stop.text for stop in assessment.unexplained_stops])
-        sentences.append(f"The proof's attacks followed gradients straight through {named}, too.")
+    stops = assessment.unexplained_stops
+    if proof is not None and stops and final.verdict != "masked":
+        sentences.append(f"The proof's attacks followed gradients straight through {stops}, too.")
     if assessment.unseen and share(whole.zero) < 1:
         sentences.append(
             "Values of the image at which the gradient is exactly zero move the logits "

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from robustkit.nethook.op_sites import STEPS, TO_NUMPY, caller, name_of
+from robustkit.nethook.op_sites import STEPS, TO_NUMPY, TORCH, caller, name_of
 
 from .calls import floats
 
@@ -23,7 +23,6 @@ from .calls import floats
 _STEPS = (*STEPS, "argmax", "argmin", "bucketize", "searchsorted", "histc")
 _COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "greater", "less", "isclose")
 _NO_GRAD = "runs without gradients (no_grad)"
-_TORCH = Path(torch.__file__).resolve().parent
 
 
 class OpSite(NamedTuple):
@@ -150,7 +149,7 @@ def _custom_functions(outputs: Sequence[Tensor]) -> Iterator[OpSite]:
 def forward_of(module: nn.Module) -> OpSite | None:
     """The line where a layer's forward is defined; None for layers of torch."""
     code = getattr(type(module).forward, "__code__", None)
-    if code is None or Path(code.co_filename).is_relative_to(_TORCH):
+    if code is None or Path(code.co_filename).is_relative_to(TORCH):
         return None
     return _definition(code, type(module).__name__, "the layer's forward")
 

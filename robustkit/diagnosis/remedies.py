@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from robustkit.classifier.classifier import DRAWS_PER_QUERY, Classifier
 from robustkit.nethook.names import name_matches
-from robustkit.nethook.op_sites import STEPS, TO_NUMPY, CodeLine, GradientStop, named_stops
+from robustkit.nethook.op_sites import STEPS, TO_NUMPY, CodeLine, GradientStop
 from robustkit.nethook.straight_through import CUTS
 
 from .calls import CallRun
@@ -74,10 +74,9 @@ def _straightened(run: CallRun, shown: str, lines: Sequence[OpSite]) -> str:
     return text + whole * (run.same_shape and bool(run.site.layer))
 
 
-def prescribe_for(stops: Sequence[GradientStop]) -> Prescription:
-    """The remedy where the forward stops gradients, and no layer masks its own."""
-    text = f"let gradients pass straight through {named_stops([stop.text for stop in stops])}"
-    return Prescription("straight-through", "", text, "--straight-through")
+def prescribe_for(stops: str) -> Prescription:
+    """The remedy where the forward stops gradients, here in words, and no layer masks its own."""
+    return Prescription("straight-through", "", f"let gradients pass straight through {stops}", "--straight-through")
 
 
 def _passes(sites: Sequence[OpSite], stops: Collection[GradientStop]) -> bool:
@@ -101,7 +100,7 @@ def with_remedies(classifier: Classifier, remedies: Sequence[Prescription]) -> C
     """The same model with all these remedies."""
     kinds = {remedy.kind for remedy in remedies}
     if "straight-through" in kinds:
-        classifier = replace(classifier, straight_through=True)
+        classifier = classifier.straight()
     return replace(
         classifier,
         bpda={**classifier.bpda, **{remedy.layer: None for remedy in remedies if remedy.kind == "bpda"}},

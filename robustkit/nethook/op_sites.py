@@ -19,7 +19,7 @@ STEPS = (
 QUOTIENTS = ("floor_divide", "floordiv", "div")
 TO_NUMPY = ("numpy", "array")  # `x.numpy()`; `np.asarray(x)` calls `x.__array__()`
 _AUGMENTED = tuple(f"__i{name}__" for name in ("add", "sub", "mul", "div", "truediv", "floordiv", "pow", "mod"))
-_TORCH = Path(torch.__file__).resolve().parent
+TORCH = Path(torch.__file__).resolve().parent
 _HERE = Path(__file__).parent
 _NAMED = 3  # in a sentence
 
@@ -84,7 +84,7 @@ def caller(file: str = __file__) -> CodeLine | None:
         path = Path(frame.f_code.co_filename)
         if _in_autograd_function(frame):
             return None
-        ours = path.is_relative_to(_TORCH) or path.parent == _HERE or path == Path(file)
+        ours = path.is_relative_to(TORCH) or path.parent == _HERE or path == Path(file)
         if found is None and path.suffix == ".py" and not ours:
             found = CodeLine(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from robustkit.nethook.bpda import with_gradient_of
 from robustkit.nethook.op_sites import CodeLine, GradientStop, caller, is_in_place, name_of
+from robustkit.nethook.structure import mapped, tensors
 
 # How many scores next to the chosen one give the temperature by their mean distance, and the least temperature, of the
 # mean distance of all: entries may be equal. Chosen on digits 100 to 219 (bench/straight_through.py).
@@ -65,7 +66,7 @@ class SoftChoices:
 
     def has(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether an operation gets an index that was chosen."""
-        return bool(self._choices) and any(self._choice(each) for each in tensors_in((*args, *kwargs.values())))
+        return bool(self._choices) and any(map(self._choice, tensors((*args, *kwargs.values()))))
 
     def forget(self) -> None:
         """Free the memory of all choices."""
@@ -93,7 +94,7 @@ class SoftChoices:
             with suppress(RuntimeError, IndexError, TypeError):
                 self._compare(name, args, kwargs, output)
             return output
-        choice = next(filter(None, map(self._choice, tensors_in((*args, *kwargs.values())))), None)
+        choice = next(filter(None, map(self._choice, tensors((*args, *kwargs.values())))), None)
         if choice is None:
             return output
         with suppress(RuntimeError, IndexError, TypeError, ValueError):  # a form that is not known keeps its gradient
@@ -132,7 +133,7 @@ class SoftChoices:
     def _compare(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """A comparison is a choice between two: how likely it is true is a sigmoid of the difference."""
         one, other = args[0], args[1] if len(args) > 1 else kwargs["other"]
-        if not isinstance(output, Tensor) or not any(each.requires_grad for each in tensors_in((one, other))):
+        if not isinstance(output, Tensor) or not any(each.requires_grad for each in tensors((one, other))):
             return
         lead = finite_gradient(one - other if name in _ABOVE else other - one)
         away = lead.detach().abs().flatten(1) if lead.dim() > 1 else lead.detach().abs().unsqueeze(-1)
@@ -144,7 +145,7 @@ class SoftChoices:
         self, choice: _Choice, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:  # fmt: skip
         """An index in another shape remembers what it did before."""
-        if not args or args[0] is not choice.chosen or any(tensors_in((*args[1:], *kwargs.values()))):
+        if not args or args[0] is not choice.chosen or next(tensors((*args[1:], *kwargs.values())), None) is not None:
             return
         parts = [output] if isinstance(output, Tensor) else list(output) if isinstance(output, (tuple, list)) else []
         if not parts or any(not isinstance(part, Tensor) or part.is_floating_point() for part in parts):
@@ -191,19 +192,21 @@ class SoftChoices:
         if name in _NEGATIONS:
             return 1 - choice.weights
         if name == "where":
-            if args[0] is not choice.chosen or any(each.requires_grad for each in tensors_in(args[1:])):
+            if args[0] is not choice.chosen or any(each.requires_grad for each in tensors(args[1:])):
                 return None
             return choice.weights * (args[1] - args[2]) + args[2]
         return func(*(self._soft(each, rest=False) for each in args), **kwargs)
 
     def _soft(self, value: Any, *, rest: bool = True) -> Any:
         """The soft version of counts, alone or in a list; anything else as it is, `rest`: with its gradient."""
-        if isinstance(value, (tuple, list)):
-            return type(value)(self._soft(each, rest=rest) for each in value)
-        choice = self._choice(value)
-        if choice is not None and choice.counts:
-            return choice.weights
-        return value if rest or not isinstance(value, Tensor) else value.detach()
+
+        def soft(part: Tensor) -> Tensor:
+            choice = self._choice(part)
+            if choice is not None and choice.counts:
+                return choice.weights
+            return part if rest else part.detach()
+
+        return mapped(value, soft)
 
     def _softened(self, choice: _Choice, output: Tensor, smooth: Tensor) -> Tensor:
         smooth = finite_gradient(smooth).to(output).expand_as(output)
@@ -268,17 +271,6 @@ def _dimension(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int 
         default = None if name in ("argmax", "argmin") else -1
         dim = args[place] if len(args) > place else default
     return dim if isinstance(dim, int) and not isinstance(dim, bool) else None
-
-
-def tensors_in(values: tuple[Any, ...]) -> list[Tensor]:
-    """The tensors among the arguments of an operation, also those in lists."""
-    found = []
-    for value in values:
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, (tuple, list)):
-            found += [each for each in value if isinstance(each, Tensor)]
-    return found
 
 
 def _mean_of_entries(weights: Tensor, table: Tensor, dim: int) -> Tensor:

@@ -27,7 +27,7 @@ from robustkit.nethook.op_sites import (
     name_of,
     writes,
 )
-from robustkit.nethook.soft_choices import CHOICES, COMPARISONS, LOOKUPS, SoftChoices, finite_gradient, tensors_in
+from robustkit.nethook.soft_choices import CHOICES, COMPARISONS, LOOKUPS, SoftChoices, finite_gradient
 from robustkit.nethook.structure import mapped, tensors
 
 CUTS = ("detach", "data")
@@ -78,7 +78,7 @@ class _StraightThrough(TorchFunctionMode):
         args, given = _by_place(func, args, dict(kwargs or {}))
         if args and writes(func):
             self._kept.before_writing(args[0])
-        learning = [each for each in tensors_in((*args, *given.values())) if each.requires_grad]
+        learning = [each for each in tensors((*args, *given.values())) if each.requires_grad]
         if (not learning and not self.choices.has(args, given)) or _keeps_gradients():
             return func(*args, **given)
         name = name_of(func)

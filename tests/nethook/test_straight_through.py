@@ -14,6 +14,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.checkpoint import checkpoint
 
 from robustkit.nethook import straight_through
+from robustkit.nethook.op_sites import GradientStop
 
 TABLE = torch.linspace(-1, 1, 20).reshape(5, 4).sin() * torch.tensor([1.0, -2.0, 3.0, 0.5])
 WEIGHTS = torch.linspace(0.3, 2, 4)
@@ -36,6 +37,13 @@ def soft_lookup(x: Tensor, scores: Tensor) -> Tensor:
 
 def gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return torch.autograd.grad((function(x) * WEIGHTS[: function(x).shape[-1]]).sum(), x)[0]
+
+
+def passed(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor, list[GradientStop]]:
+    """The value of a function straight through, its gradient, and what was passed."""
+    with straight_through() as stops:
+        value = function(x)
+    return value, torch.autograd.grad((value * WEIGHTS).sum(), x)[0], stops
 
 
 def scattered_in_place(x: Tensor) -> Tensor:
@@ -150,9 +158,7 @@ COMPARED: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
 def test_a_comparison_has_the_gradient_of_a_sigmoid(function, factor):
     x = batch()
     before = function(x)
-    with straight_through() as stops:
-        after = function(x)
-    grad = torch.autograd.grad((after * WEIGHTS).sum(), x)[0]
+    after, grad, stops = passed(function, x)
     lead = x.detach() - 0.1
     likely = torch.sigmoid(lead / lead.abs().mean(1, keepdim=True))
 
@@ -228,9 +234,7 @@ STEPS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
 def test_a_step_has_the_gradient_of_what_it_rounds(step, slope):
     x = batch()
     before = step(x)
-    with straight_through() as stops:
-        after = step(x)
-    grad = torch.autograd.grad((after * WEIGHTS).sum(), x)[0]
+    after, grad, stops = passed(step, x)
 
     assert torch.equal(after, before)
     assert torch.allclose(grad, slope * WEIGHTS.expand(3, 4))
