@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from robustkit.nethook.op_sites import STEPS, TO_NUMPY, TORCH, caller, name_of
+from robustkit.nethook.soft_choices import COMPARISONS
 
 from .calls import floats
 
 # Operations without a derivative, or whose derivative is zero wherever it exists.
 _STEPS = (*STEPS, "argmax", "argmin", "bucketize", "searchsorted", "histc")
-_COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "greater", "less", "isclose")
+_COMPARED = (*COMPARISONS, "eq", "ne", "not_equal", "isclose")
 _NO_GRAD = "runs without gradients (no_grad)"
 
 
@@ -95,7 +96,7 @@ class _OperationLog(TorchFunctionMode):
 def _reason(name: str, output: Any) -> str | None:
     if name in _STEPS:
         return "zero derivative almost everywhere"
-    if name in _COMPARISONS:
+    if name in _COMPARED:
         return "comparison: its result carries no gradient"
     if name in TO_NUMPY:
         return "leaves torch for numpy"
