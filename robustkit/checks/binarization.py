@@ -249,13 +249,12 @@ def _finding(place: RunThreat, rows: list[ProbeRecord]) -> Finding:
     high = proportion(len(problems) - len(missed), len(problems)).high
     text = (
         f"the attacks of this run missed {len(missed)} of {len(problems)} adversarial examples that were planted "
-        f"within the radius; random points alone found one in {easy} of these problems."
+        f"within the radius; in {easy} of these problems, random points alone found one."
     )
     status = graded(failed=high < _PASS, warning=bool(missed) and high >= _PASS)
     if easy > _EASY * len(problems) and status == "ok":
-        return Finding(
-            place.text, "not_applicable", "Random points solve the problems, which are too easy.", (), numbers
-        )
+        text = "The test says nothing here: random points alone find the planted examples."
+        return Finding(place.text, "not_applicable", text, (), numbers)
     return Finding(place.text, status, text, missed, numbers)
 
 

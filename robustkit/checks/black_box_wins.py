@@ -87,8 +87,8 @@ def _finding(place: RunThreat, rows: Mapping[str, AttackColumns], with_gradients
         return Finding(place.text, "not_applicable", text, (), numbers)
     if counts.masked:
         text = (
-            f"attacks without gradients broke {counts.without_gradients} of the {counts.left} images that attacks with "
-            f"gradients did not break; gradient attacks broke only {counts.by_gradients}. The model's gradients are "
+            f"attacks without gradients broke {counts.without_gradients} of the {counts.left} images that gradient "
+            f"attacks did not break; gradient attacks broke only {counts.by_gradients}. The model's gradients are "
             "probably masked, and the reported robust accuracy is too high."
         )
         return Finding(place.text, "failed", text, counts.images, numbers)
@@ -101,7 +101,7 @@ def _finding(place: RunThreat, rows: Mapping[str, AttackColumns], with_gradients
 
 RULE = Rule(
     name="black_box_wins",
-    title="No attack without gradients is the stronger one",
+    title="Attacks without gradients do not beat gradient attacks",
     level="quick",
     severity="invalidating",
     note=MASKED,

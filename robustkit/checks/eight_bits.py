@@ -62,11 +62,11 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 
 RULE = Rule(
     name="eight_bits",
-    title="Adversarial examples survive an image file",
+    title="Adversarial examples survive rounding to 8 bits",
     level="standard",
     severity="minor",
     note="adversarial examples are lost in 8 bits",
-    remedy="For adversarial images as files take robustkit attack, which searches among the 256 levels.",
+    remedy="To write adversarial images as files, use robustkit attack, which searches among the 256 levels.",
     judge=judge,
     probes=(PROBE,),
 )

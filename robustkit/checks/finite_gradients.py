@@ -1,4 +1,4 @@
-"""Gradients are numbers: where one is NaN or infinite, an attack that follows it cannot take a step.
+"""Gradients are finite: where one is NaN or infinite, an attack that follows it cannot take a step.
 
 Attacks of robustkit that meet one stop with an error. A run of attacks without gradients never meets it.
 """
@@ -65,7 +65,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 
 RULE = Rule(
     name="finite_gradients",
-    title="Gradients are numbers",
+    title="Gradients are finite",
     level="standard",
     severity="invalidating",
     note="gradients are not finite",

@@ -1,7 +1,8 @@
-"""Adversarial examples of a randomized model hold on fresh draws, which neither the attack nor the verdict used.
+"""Adversarial examples of a randomized model are still misclassified on fresh draws.
 
-Tools that judge one draw count points that suited this draw. Here a verdict needs a class that is significantly the
-most frequent one, so nearly all hold; where they do not, the model's randomness is not the same at every query.
+Neither the attack nor the verdict used these. Tools that judge one draw count points that suited this draw. Here a
+verdict needs a class that is significantly the most frequent one, so nearly all hold; where they do not, the model's
+randomness is not the same at every query.
 """
 
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ def _finding(place: RunThreat, facts: ModelFacts) -> Finding:
 
 RULE = Rule(
     name="fresh_answers",
-    title="Adversarial examples of a randomized model hold on fresh draws",
+    title="Adversarial examples of a randomized model are still misclassified on fresh draws",
     level="quick",
     severity="invalidating",
     note="adversarial examples do not hold on fresh draws",

@@ -46,7 +46,7 @@ def _finding(place: RunThreat, facts: ModelFacts, stored: Pixels) -> Finding:
     images = tuple(sorted({number for pair in pairs for number in pair}))
     text = (
         f"{len(pairs)} pairs of images of different classes are both called robust, although the point half-way "
-        "between them is in both of their balls."
+        "between them lies in the balls of both."
     )
     usual = f"No two of the {len(known)} stored survivors, of different classes, have balls that meet."
     return Finding(
@@ -67,7 +67,7 @@ def meet(one: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]], norm:
 
 RULE = Rule(
     name="impossible_claim",
-    title="No claim is impossible for these images",
+    title="No result is impossible for these images",
     level="quick",
     severity="invalidating",
     note="an impossible claim",

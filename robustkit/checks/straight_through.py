@@ -61,10 +61,10 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 
 RULE = Rule(
     name="straight_through",
-    title="Gradients straight through operations that stop them find nothing more",
+    title="Straight-through gradients break nothing more",
     level="quick",
     severity="invalidating",
-    note="gradients straight through the model's steps find more",
+    note="straight-through gradients break more images",
     remedy="Attack with these gradients: robustkit evaluate --straight-through; robustkit diagnose measures layers.",
     judge=judge,
     probes=PROBES,

@@ -61,7 +61,7 @@ def _late(
 
 RULE = Rule(
     name="unfinished",
-    title="Attacks had stopped finding adversarial examples when they ended",
+    title="Attacks found no more adversarial examples in their last steps",
     level="quick",
     severity="major",
     note="the search was not finished",

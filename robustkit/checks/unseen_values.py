@@ -45,7 +45,7 @@ class UnseenProbe:
 PROBE = UnseenProbe()
 RULE = Rule(
     name="unseen_values",
-    title="Values without a gradient do not matter",
+    title="Pixel values with zero gradient do not change the logits",
     level="standard",
     severity="invalidating",
     note="gradients do not see all values of the image",

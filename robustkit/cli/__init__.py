@@ -43,7 +43,7 @@ SECTIONS: dict[str, dict[click.Command, str]] = {
         universal: "Find one perturbation for all images.",
     },
     "Explain": {
-        diagnose: "Find the layer that masks gradients, and prove it.",
+        diagnose: "Find the layer that masks gradients, and prove it by an attack.",
         trace: "Show layer by layer where a perturbation grows.",
     },
     "Improve": {

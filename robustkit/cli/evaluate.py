@@ -76,7 +76,7 @@ _RUNS = Path("robustkit-runs")
                    f"{DEFAULT_THREAT}")  # fmt: skip
 @mask_option
 @click.option("--audit", type=click.IntRange(min=1), metavar="K",
-              help="Attack K random images that no attack broke with AutoAttack, and give an upper bound on the "
+              help="Run AutoAttack on K random images that no other attack broke, and give an upper bound on the "
                    "share that it would break.")  # fmt: skip
 @click.option("--checks", type=click.Choice(["none", "quick", "standard", "full"]), default="quick", show_default=True,
               help="How thoroughly to look for signs that the attacks failed; "

@@ -128,7 +128,7 @@ def weights_options(command: Command) -> Command:
         click.option("--num-classes", type=click.IntRange(min=1), help="Classes of the checkpoint."),
         click.option("--mean", type=NumberList(), help="Means of the normalisation to apply inside the model."),
         click.option("--std", type=NumberList(), help="Standard deviations of that normalisation; with --mean."),
-        click.option("--train", is_flag=True, help="Train a model here once and cache it (by itself on digits)."),
+        click.option("--train", is_flag=True, help="Train a model here once and cache it (automatic on digits)."),
         click.option("--retrain", is_flag=True, help="Train again even if the model is cached."),
         click.option("--random-init", is_flag=True, help="Leave the weights of an architecture random."),
     )(command)
@@ -154,8 +154,8 @@ def remedy_options(command: Command) -> Command:
     """How to attack models whose own gradients mislead."""
     return _all(
         click.option("--bpda", "bpda", multiple=True, metavar="LAYER[=FUNCTION]",
-                     help="Take a layer's gradient from identity, relu, sigmoid, tanh or file.py:function; "
-                          "see `robustkit diagnose`. Repeatable."),
+                     help="BPDA: replace a layer's gradient by that of identity, relu, sigmoid, tanh or "
+                          "file.py:function; see `robustkit diagnose`. Repeatable."),
         click.option("--eot", type=click.IntRange(min=1), metavar="K",
                      help="Draws of a randomized or smoothed model averaged per query. [default: 20]"),
         click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits."),

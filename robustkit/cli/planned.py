@@ -107,7 +107,7 @@ def _print_costs(
         "backwards of one image; the run needs fewer: a broken image gets no further pass, and members of an ensemble "
         "leave images out"
         f"{', and --precision may stop earlier' if earlier else ''}. "
-        "Answers within rounding of another class are asked for again, which is not counted."
+        "Images whose two best classes differ only by rounding are queried again; that is not counted."
     )
     if smoothing is not None:
         echo(
