@@ -127,6 +127,7 @@ class ModelFacts:
     replaced: tuple[str, ...] = ()  # the layers whose gradient BPDA replaces
     straight_through: bool = False  # whether the attacks follow gradients through operations that pass none on
     gradient_stops: tuple[str, ...] = ()  # operations of its forward that pass no gradient on, with their lines
+    gradients_followed: bool = False  # whether an attack of the run takes backward passes
     randomized: bool = False
     smoothed: bool = False
     answers_only: bool = False  # whether it gives no gradients
@@ -157,6 +158,10 @@ class ModelFacts:
     def radii(self) -> tuple[RunThreat, ...]:
         """The threats that have a radius."""
         return tuple(place for place in self.places if not is_minimum(place.eps_text))
+
+    def measures(self, place: RunThreat) -> bool:
+        """Whether an attack of the run measures gradients at one threat, which only works on deterministic models."""
+        return self.deterministic and any(place.norm in entry.get("measures", {}) for entry in self.attacks)
 
     def under(self, place: RunThreat) -> dict[str, AttackColumns]:
         """The rows of each attack at one threat."""

@@ -13,22 +13,31 @@ from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 from robustkit.checks.black_box_wins import MASKED
-from robustkit.checks.check import Finding, Rule, Status
+from robustkit.checks.check import Finding, Rule, Status, not_run
 from robustkit.checks.facts import ModelFacts, NearRow, RunThreat, plain_norm
+from robustkit.checks.gradient_sample import PROBE, SampledGradients
+from robustkit.checks.probing import REFUSED, Wanted
+from robustkit.checks.survivors import WRONG
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.trust import CleanGradient, Doubt, RandomStep, doubt, together, wrong_together
+from robustkit.statistics.intervals import proportion
 
 _WORDS: dict[Doubt, str] = {
     "hides": "values at which the gradient is exactly zero move the logits",
     "turns": "a short step does not change the logits as the gradient says",
     "misdirects": "following the gradient from the clean image raises the lead of the true class",
     "errs": "a small step in a random direction does not change the logits as the gradient says",
-    "misses": "the gradient predicts nothing, or less than a quarter of the change when it is followed",
+    "misses": (
+        "the gradient predicts nothing, or less than a quarter (in L1 an eighth) of the change that following it causes"
+    ),
 }
 # How many times what a gradient predicts may be gained: where little is left to gain, honest networks bend as much. In
 # L1 a single value moves as far as the whole radius.
 _MISSED, _MISSED_IN_L1 = 4.0, 8.0
 _MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
+_FEWEST = 2  # of a sample, whose share must be more than that with a confidence of 95 %
+_TOO_HIGH = "model's gradients are probably masked, and then the reported robust accuracy is too high."
+_ONE_DRAW = ", with the same random draw in every query"
 
 
 class FollowedGradients(NamedTuple):
@@ -77,6 +86,10 @@ def _counts(rows: Iterable[NearRow], survivors: Container[int]) -> FollowedGradi
     )  # fmt: skip
 
 
+def _either(seen: Iterable[Doubt]) -> str:
+    return ", or ".join(_WORDS[each] for each in seen)
+
+
 def _doubt(row: NearRow) -> Doubt | None:
     clean = CleanGradient(row.clean_step, row.clean_way, row.clean_unseen, _random_step(row))
     missed = _MISSED_IN_L1 if unmasked(row.norm) == "L1" else _MISSED
@@ -90,25 +103,64 @@ def _random_step(row: NearRow) -> RandomStep | None:
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat at which gradients were followed."""
-    measured = followed(facts)
+    measured, sampled = followed(facts), {each.place: each for each in PROBE.wanted(facts)}
     # At radius 0 there is nothing to predict.
-    here = [place for place in facts.radii if place in measured and place.eps > 0]
+    here = [place for place in facts.radii if (place in measured or place in sampled) and place.eps > 0]
     if not here:
         yield Finding("", "not_applicable", "No attack measured what gradients predict; the ensemble default does.")
     for place in here:
+        if place in sampled:
+            yield _sampled(facts, sampled[place])
+            continue
         counts = measured[place]
         misled = len(counts.misled)
         numbers = {"images": counts.images, "misled": misled, "share": misled / counts.images}
         alarm: Status = "failed" if plain_norm(place) == place.norm else "warning"
-        few = " With few pixels free, honest networks have such images, too." if alarm == "warning" else ""
+        few = (
+            " Under a mask with few pixels, this also happens on networks without masked gradients."
+            if alarm == "warning"
+            else ""
+        )
         text = _text(counts) + (few + _replaced(facts)) * counts.masked
         yield Finding(place.text, alarm if counts.masked else "ok", text, counts.misled, numbers)
+
+
+def _sampled(facts: ModelFacts, wanted: Wanted) -> Finding:
+    """The finding where no attack of the run measured gradients, but some survivors were looked at."""
+    rows = facts.probed(wanted.place, wanted.probe, wanted.images)
+    if rows is None:
+        return not_run(wanted.place.text)
+    if any(row.value == REFUSED for row in rows):
+        return Finding(wanted.place.text, "not_applicable", "No gradient reaches the image.")
+    seen = SampledGradients.of(rows)
+    misled, broken, images = len(seen.misled), len(seen.broken), max(len(rows), 1)
+    masked = misled >= _FEWEST and proportion(misled, images).low > _MOST
+    points = proportion(broken, images).low * len(facts.survivors(wanted.place)) / max(facts.n, 1)
+    weak = broken >= _FEWEST and points > WRONG
+    looked_at = f"of {len(rows)} survivors that were looked at{_ONE_DRAW * facts.randomized},"
+    sentences = []
+    if masked or not weak:
+        what = _either(seen.why or ("turns",)).replace(_WORDS["misses"], "the gradient predicts nothing")
+        sentences.append(f"on {misled} {looked_at} {what}.")
+    if masked:
+        sentences.append(f"The {_TOO_HIGH}")
+    if weak:
+        sentences.append(
+            f"{'On' if masked else 'on'} {seen.rough} {looked_at} the gradient is right only very near the image, and "
+            f"APGD with 40 steps broke {broken} of them, so the reported robust accuracy is probably at least "
+            f"{100 * points:.1f} points too high (95 % interval). Attack with --attack default."
+        )
+    numbers = {"images": len(rows), "misled": misled, "share": misled / images, "rough": seen.rough, "broken": broken}
+    return Finding(
+        wanted.place.text, "failed" if masked or weak else "ok", " ".join(sentences),
+        tuple(sorted({*seen.misled, *seen.broken})), numbers,
+    )  # fmt: skip
 
 
 def _replaced(facts: ModelFacts) -> str:
     """The hint for a model whose gradient is that of a replacement function already."""
     if facts.straight_through:
-        return " The attacks follow gradients straight through steps and lookups, which predict less."
+        return " With --straight-through, gradients predict changes less well."
     if not facts.replaced:
         return ""
     named = ", ".join(f"'{layer}'" for layer in facts.replaced)
@@ -119,32 +171,33 @@ def _replaced(facts: ModelFacts) -> str:
 
 
 def _text(counts: FollowedGradients) -> str:
-    what = ", or ".join(_WORDS[each] for each in counts.why or ("misses",))
+    what = _either(counts.why or ("misses",))
     text = f"on {len(counts.misled)} of {counts.images} images that the first steps did not break, {what}."
     if counts.masked:
         if wrong_together(counts.together):
             text += (
-                " Taken together, small steps in random directions do not change the logits as gradients say, by "
-                f"{100 * counts.together.error:.0f} % of the usual change."
+                " Over all images together, the change of the logits along small random steps differs from what the "
+                f"gradients predict by {100 * counts.together.error:.0f} % of its usual size."
             )
         attacked = (
             "Every member of the ensemble attacked these images, but the" if counts.many(counts.blamed) else "The"
         )
-        text += f" {attacked} model's gradients are probably masked, and then the reported robust accuracy is too high."
+        text += f" {attacked} {_TOO_HIGH}"
     elif counts.many(len(counts.misled)):
-        text += " Nearly all of these were broken all the same, so it hardly makes robust accuracy too high."
+        text += " Attacks broke nearly all of these images, so robust accuracy is hardly too high."
     elif 2 * counts.lost > counts.images:
-        text += f" Small random steps, which show whether gradients leave something out, said nothing on {counts.lost}."
+        text += f" On {counts.lost} images the small random steps were too small to test the gradient."
     return text
 
 
 RULE = Rule(
     name="gradients_mislead",
-    title="Gradients predict what happens where one follows them",
+    title="Following the gradient changes the logits as it predicts",
     level="quick",
     severity="invalidating",
     note=MASKED,
     remedy="Find the layer with robustkit diagnose.",
     judge=judge,
+    probes=(PROBE,),
     worst_of=lambda finding: finding.numbers["share"],
 )

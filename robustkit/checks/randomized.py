@@ -25,6 +25,6 @@ RULE = Rule(
     severity="minor",
     note="the model is randomized",
     remedy="Attacks averaged gradients over draws; give robustkit evaluate --eot more of them, and read draw_accuracy "
-    "next to the accuracy. A run does not measure the gradients of such a model; robustkit diagnose does.",
+    "next to the accuracy.",
     judge=judge,
 )

@@ -13,7 +13,7 @@ from robustkit.checks.image_set import ImageSet
 from robustkit.checks.probing import REFUSED
 from robustkit.statistics.intervals import proportion
 
-_NOTED, _WRONG = 0.005, 0.02  # of all images: from there on a warning, and not reliable
+_NOTED, WRONG = 0.005, 0.02  # of all images: from there on a warning, and not reliable
 _FEWEST = 2
 
 SEARCHED = "This check is for deterministic models under Linf, L2 and L1 with a radius and without a mask."
@@ -68,7 +68,7 @@ def _finding(facts: ModelFacts, place: RunThreat, rows: Sequence[ProbeRecord], d
         return Finding(place.text, "ok", "No image is left to attack.", (), {"broken": 0, "drawn": 0})
     points = proportion(len(broken), drawn).low * standing / max(facts.n, 1)
     many = len(broken) >= _FEWEST
-    status = graded(failed=many and points > _WRONG, warning=many and points > _NOTED)
+    status = graded(failed=many and points > WRONG, warning=many and points > _NOTED)
     text = f"{what} broke {len(broken)} of {drawn} random survivors."
     if status != "ok":
         high = f"{100 * points:.1f} points too high (95 % interval)"

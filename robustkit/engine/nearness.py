@@ -19,7 +19,7 @@ from typing_extensions import Self
 from robustkit.classifier.logit_sizes import units
 from robustkit.classifier.session import Session
 from robustkit.engine.margins import Margins, seen_once
-from robustkit.engine.random_step import random_steps
+from robustkit.engine.random_step import SHORTER, random_steps
 from robustkit.primitives import noise
 from robustkit.primitives.measure import Measure
 from robustkit.primitives.protocol import MultiGradientSeen, State, TrialCost
@@ -89,6 +89,28 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
     return [each._replace(cost=cost) for each, cost in zip(near, costs, strict=True)]
 
 
+class AtClean(NamedTuple):
+    """What was measured at a clean image."""
+
+    predicted: float  # how much of the nearest class's lead the gradient says can be taken away
+    gradient: CleanGradient
+    right_nearby: bool  # whether a short step does not do what the gradient says, and a much shorter one does
+    cost: TrialCost
+
+
+def at_clean(session: Session, attack: Margins, states: State) -> list[AtClean]:
+    """Whether gradients can be believed at the clean images of some rows `[n]`; the arguments of `measured`.
+
+    Where the step along the gradient does not do what it says, a much shorter one may.
+    """
+    clean = _Queried(session, replace(attack, measure=Measure(1)), states, states.trial.x)
+    gradients, predicted = clean.gradients(attack.measure), [float(row.predicted[0]) for row in clean.rows]
+    shorter = clean.along_gradients(*(SHORTER * each for each in _STEP))
+    least = map(CleanGradient.least, clean.sizes(), units(clean.logits))
+    nearby = map(CleanGradient.right_nearby, gradients, shorter, least)
+    return list(map(AtClean, predicted, gradients, nearby, clean.costs))
+
+
 class _Queried:
     """Points, one of each row, with the gradients there."""
 
@@ -141,11 +163,16 @@ class _Queried:
     def gradients(self, measure: Measure) -> list[CleanGradient]:
         """Whether the gradients can be believed, at clean images; with random steps, too, if these are measured."""
         predicted = [float(row.predicted[0]) for row in self.rows]
-        # Of the two logits that matter: some networks give classes that are switched off a huge one.
-        nearest = torch.stack([row.classes[0] for row in self.rows])
-        sizes = self.logits.gather(1, torch.stack([self.trials.y, nearest], 1)).abs().amax(1).tolist()
-        whole = self._along(*_WAY) if self.attack.norm == "L1" else map(Gain, predicted, self.obtained)
-        found = zip(predicted, self._along(*_STEP), whole, self._unseen(), sizes, units(self.logits), strict=True)
+        whole = self.along_gradients(*_WAY) if self.attack.norm == "L1" else map(Gain, predicted, self.obtained)
+        found = zip(
+            predicted,
+            self.along_gradients(*_STEP),
+            whole,
+            self._unseen(),
+            self.sizes(),
+            units(self.logits),
+            strict=True,
+        )
         gradients = [CleanGradient.of(*each) for each in found]
         if not measure.random_step:
             return gradients
@@ -153,8 +180,14 @@ class _Queried:
         self.costs = [cost + each.cost for cost, each in zip(self.costs, walked, strict=True)]
         return [each._replace(random=step) for each, (step, _) in zip(gradients, walked, strict=True)]
 
-    def _along(self, share: float, most: float) -> list[Gain]:
-        """What a share of the way along each gradient gains."""
+    def sizes(self) -> list[float]:
+        """Of the two logits that matter: some networks give classes that are switched off a huge one."""
+        nearest = torch.stack([row.classes[0] for row in self.rows])
+        found: list[float] = self.logits.gather(1, torch.stack([self.trials.y, nearest], 1)).abs().amax(1).tolist()
+        return found
+
+    def along_gradients(self, share: float, most: float) -> list[Gain]:
+        """What a share of the way along each gradient gains; in L1 a value moves by no more than `most`."""
         ball, pairs = self.attack.ball, zip(self.points, self.rows, strict=True)
         ends = torch.stack([along(ball, x, row.end, row.slope, share, most) for x, row in pairs]).to(self.points)
         ways = zip(ends.double() - self.points.double(), self.rows, strict=True)

@@ -27,7 +27,7 @@ COST = TrialCost(2, 1)  # the middle of the step, with its gradient, and its end
 # Each value that moves moves by so much if half of the radius allows it for that many values, and for 20 at least; by
 # more if a tenth of the radius, spent on all values, is more. Smaller steps are lost where images have 256 levels.
 _PACE, _MOST, _LEAST, _FEWEST = 0.02, 0.5, 0.1, 20
-_SHORTER = 1 / 64  # of the step
+SHORTER = 1 / 64  # of the step
 _SIDES, _CHOICE = 1, 2  # draws of noise; number 0 moves the values without a gradient
 
 
@@ -55,7 +55,7 @@ def random_steps(session: Session, attack: Margins, states: State, logits: Tenso
     rows = [row for row, each in enumerate(walked) if again and each.step.unexplained]
     if rows:
         chosen = torch.tensor(rows, device=ends.device)
-        nearer = (x + (ends.double() - x) * _SHORTER).to(ends)
+        nearer = (x + (ends.double() - x) * SHORTER).to(ends)
         shorter = _walked(session, alone, states.take(chosen), logits[chosen], nearer[chosen])
         for row, step in zip(rows, shorter, strict=True):
             walked[row] = Walked(walked[row].step.or_rather(step), COST + COST)

@@ -78,10 +78,11 @@ def predicted_checks(
         store: the evidence of the pilot, which gets the rows of its checks.
         watch: is told of the progress.
     """
-    if not makes_passes(store.manifest(), evaluation.checks):
-        return [], 0
     alone = replace(pilot, classifiers=(classifier,))
-    facts = facts_of_run(store, identity_of(alone), store.manifest(), evaluation.checks)[classifier.name]
+    identity = identity_of(alone)
+    if not makes_passes(identity, store.manifest(), evaluation.checks):
+        return [], 0
+    facts = facts_of_run(store, identity, store.manifest(), evaluation.checks)[classifier.name]
     facts = replace(facts, n=len(evaluation.ids))  # some probes are named after it
     ModelChecks(alone, classifier, facts, store, watch, most=_TRIED).run()
     measured: dict[tuple[str, str, str], list[Passes]] = {}
@@ -135,6 +136,7 @@ def _costliest(
         model=models[0], level=level, seed=0, n=len(numbers), classes=0, labels=dict.fromkeys(numbers, 0),
         correct=frozenset(numbers), places=tuple(RunThreat(each.norm, each.eps_text) for each in planned.threats),
         attacked={}, attacks=tuple(planned.described()), smoothed=smoothed,
+        gradients_followed=any(each.attack.sees == "gradients" for each in planned.attacks),
         transferred=any(column.surrogate is not None for column in planned.columns),
         witnesses=tuple(_pictures(models, numbers[:PICTURED], planned)),
     )  # fmt: skip

@@ -181,7 +181,7 @@ def _check(store: Store, evaluation: Evaluation, identity: dict[str, Any], watch
     """Make the passes of the checks; those that a run had before stay."""
     manifest = store.manifest()
     level = level_of(manifest)
-    facts = facts_of_run(store, identity, manifest, level) if makes_passes(manifest, level) else {}
+    facts = facts_of_run(store, identity, manifest, level) if makes_passes(identity, manifest, level) else {}
     for each in evaluation.classifiers if facts else ():
         ModelChecks(evaluation, each, facts[each.name], store, watch).run()
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from robustkit.checks.black_box_wins import gradient_attacks
 from robustkit.checks.check import Check, reaches
 from robustkit.checks.facts import FreshAnswers, Level, ModelFacts, ProbeRecord, RunThreat, StoredWitness
 from robustkit.evidence.model_evidence import ModelEvidence, read_evidence
@@ -27,9 +28,12 @@ def level_of(manifest: Mapping[str, Any]) -> Level:
     return level
 
 
-def makes_passes(manifest: Mapping[str, Any], level: Level) -> bool:
-    """Whether checks of a level may make passes of their own in a run with this manifest."""
-    return reaches("standard", level) or (level != "none" and bool(manifest.get("gradient_stops")))
+def makes_passes(identity: Mapping[str, Any], manifest: Mapping[str, Any], level: Level) -> bool:
+    """Whether checks of a level may make passes of their own in a run with this identity and manifest."""
+    if level == "none" or reaches("standard", level):
+        return level != "none"
+    measured = any("measures" in entry for entry in identity["attacks"])
+    return not measured or any(manifest.get(key) for key in ("gradient_stops", "randomized"))
 
 
 def unmade(checks: Iterable[Check], level: Level) -> tuple[str, ...]:
@@ -68,6 +72,7 @@ def model_facts(
         places=tuple(RunThreat(*threat) for threat in identity["threats"]), attacked=model.attacked,
         attacks=tuple(identity["attacks"]), nearness=_nearness(store, model),
         probes=probes,
+        gradients_followed=bool(gradient_attacks(model.attacked)),
         logits=_logits(store, model.name), says_probabilities=bool(entry.get("probabilities")),
         randomized=model.draws is not None, smoothed=model.smoothing is not None,
         replaced=tuple(entry.get("bpda") or ()), answers_only=bool(entry.get("answers_only")),

@@ -118,13 +118,27 @@ class CleanGradient(NamedTuple):
             unit: to which logits are rounded, as a share of their size, where they have 16 bits; nor do changes below
                 four of these.
         """
-        least = max(_ROUNDING, _UNITS * unit) * size
+        least = cls.least(size, unit)
         step_share, way_share = (
             gain.obtained / gain.predicted if gain.predicted > least else 1.0 for gain in (step, way)
         )
         if abs(unseen) <= least:
             return cls(step_share, way_share)
         return cls(step_share, way_share, abs(unseen) / predicted if predicted > 0 else math.inf)
+
+    @staticmethod
+    def least(size: float, unit: float) -> float:
+        """The least change that says something; the arguments are those of `of`."""
+        return max(_ROUNDING, _UNITS * unit) * size
+
+    def right_nearby(self, shorter: Gain, least: float) -> bool:
+        """Whether the gradient turns along a short step, but not along a much shorter one that says something.
+
+        So it does in front of fast waves, and on networks that are rough; of a gradient that is wrong the error stays.
+        """
+        if not self.turns or shorter.predicted <= least:
+            return False
+        return not self._replace(step=shorter.obtained / shorter.predicted).turns
 
     @property
     def turns(self) -> bool:

@@ -43,7 +43,7 @@ def test_that_most_steps_say_nothing_is_told(steps, told):
     (finding,) = judge(facts(nearness=rows(*steps)))
 
     assert finding.status == "ok"
-    assert ("said nothing on 11" in finding.text) == told
+    assert ("On 11 images the small random steps were too small" in finding.text) == told
 
 
 SMALL = (0.5, 0.05)
@@ -66,7 +66,11 @@ def test_errors_too_small_to_show_on_one_image_show_on_many(steps, status):
     (finding,) = judge(facts(nearness=rows(*steps)))
 
     assert (finding.status, finding.images) == (status, ())
-    assert ("Taken together" in finding.text) == ("50 % of the usual change" in finding.text) == (status == "failed")
+    assert (
+        ("Over all images together" in finding.text)
+        == ("by 50 % of its usual size" in finding.text)
+        == (status == "failed")
+    )
 
 
 def test_a_layer_that_has_a_replacement_already_is_not_looked_for_again():
@@ -107,7 +111,7 @@ def test_images_that_fall_all_the_same_make_no_robust_accuracy_too_high(near, br
 
     assert finding.status == status
     assert ("too high" in finding.text) == (len(finding.images) > 0 or status == "failed")
-    assert ("Nearly all of these were broken" in finding.text) == (status == "ok" and len(finding.images) > 0)
+    assert ("Attacks broke nearly all of these images" in finding.text) == (status == "ok" and len(finding.images) > 0)
 
 
 @pytest.mark.parametrize(

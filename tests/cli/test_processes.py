@@ -125,7 +125,7 @@ def test_ctrl_c_keeps_what_is_done_and_meanwhile_a_second_process_is_refused(pla
     torch.save(cnn(), place / "net.pt")  # to fit it again takes the process longer than the evaluation
     assert robustkit(*WORDS, "--out", "whole").status == 0
     calls = int((place / "calls.txt").read_text())
-    with waiting(place, call=calls * 3 // 4) as process:
+    with waiting(place, call=calls // 2) as process:
         second = robustkit(*WORDS, "--out", "run")
         reader = robustkit("report", "run", "-o", "x.html")
         status, err = process.interrupted()

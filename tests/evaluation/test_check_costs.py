@@ -78,3 +78,12 @@ def test_the_passes_of_checks_belong_to_the_work_that_a_run_expects():
 
     assert standard.keys() - quick.keys() == {"sequential checks"}
     assert standard["sequential checks"] > sum(quick.values())
+
+
+def test_the_gradients_that_no_attack_measures_are_predicted_and_bounded(tmp_path, monkeypatch):
+    rules = tuple(rule for rule in RULES if rule.name == "gradients_mislead")
+    monkeypatch.setattr("robustkit.checks.register.RULES", rules)
+    ((told, most, spent),) = passes(tmp_path, cnn(), attacks="pgd:steps=10").values()
+
+    assert spent / 2 < told < 2 * spent
+    assert 0 < spent <= most

@@ -36,13 +36,15 @@ def test_checks_that_are_killed_go_on_to_the_same_files_in_any_batch_size(tmp_pa
     assert all(moment.killed and moment.same_evidence and moment.same_files for moment in tried)
 
 
-def test_quick_checks_make_no_pass_and_change_no_table(tmp_path):
-    request = {"dataset": data(10), "attacks": "fgsm", "eps": "0.1"}
+@pytest.mark.parametrize(("attack", "looks"), [("noise:queries=3", False), ("default", False), ("fgsm", True)])
+def test_quick_checks_look_only_where_no_attack_measures_gradients_and_change_no_table(attack, looks, tmp_path):
+    request = {"dataset": data(10), "attacks": attack, "eps": "0.02"}
     quick = evaluated(linear(), tmp_path / "quick", **request)
     none = evaluated(linear(), tmp_path / "none", **request, checks="none")
 
     assert csv(quick, tmp_path / "quick") == csv(none, tmp_path / "none")
-    assert evidence(tmp_path / "quick")["checked"] == []
+    assert bool(evidence(tmp_path / "quick")["checked"]) == looks
+    assert evidence(tmp_path / "none")["checked"] == []
     assert quick.checks
     assert not none.checks
 

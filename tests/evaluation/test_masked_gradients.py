@@ -74,7 +74,7 @@ def test_a_run_that_was_interrupted_still_says_so(tmp_path):
     assert "exactly zero" in warnings_of(load_run(tmp_path))
 
     whole = evaluated(Rounded(), tmp_path, **request)
-    assert warnings_of(whole).count("exactly zero") == 1
+    assert warnings_of(whole).count("had gradients that are exactly zero") == 1
 
 
 def test_a_loss_that_saturates_is_told(base):

@@ -20,7 +20,8 @@ from tests.small import cnn, data, linear
 
 
 def evaluation(model: Any, count: int = 120, **request: Any) -> Evaluation:
-    return resolve(EvaluationRequest(model, **{"dataset": data(count), "eps": "0.05", **request}))
+    """Without checks, whose prediction is tested in test_check_costs.py."""
+    return resolve(EvaluationRequest(model, **{"dataset": data(count), "eps": "0.05", "checks": "none", **request}))
 
 
 def both(model: Any, count: int = 120, **request: Any) -> tuple[Prediction, tuple[int, int]]:

@@ -67,7 +67,7 @@ def test_a_search_inside_is_not_reported_as_robust_in_silence(base):
     assert worst(own) - worst(through) > 0.1
     assert check_of(own).status == "failed"
     assert "straight through argmin (test_straight_through.py, line " in check_of(own).finding
-    assert "straight through" in own.results.note[own.results.role == "worst-case"].iloc[0]
+    assert "straight-through gradients" in own.results.note[own.results.role == "worst-case"].iloc[0]
     assert check_of(through).status == "not_applicable"
     assert through.manifest["identity"]["models"][0]["straight_through"] is True
 
