@@ -133,7 +133,7 @@ def carry_out_in_folder(options: dict[str, Any]) -> int:
         if out is not None and (out / "run.sqlite").exists():
             advice = f"Finished images are stored in {out}. The same command goes on where it stopped."
         else:
-            advice = "The same command goes on after the last image that was stored; without one it begins again."
+            advice = "The same command goes on after the last image that was stored, or begins again if none was."
         echo(f"Interrupted. {advice}", err=True)
         sys.exit(130)
     finally:

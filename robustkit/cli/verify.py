@@ -190,11 +190,11 @@ def _findings(judged: "Rejudged") -> Iterator[_Finding]:
             _FAIL, f"{name}: the stored clean image is not that of the data ({_images(judged.other_images)})"
         )
     if judged.difference:
-        broken = len(judged.not_broken)
+        broken = f"{len(judged.not_broken)} images" if judged.not_broken else "no image"
         yield _Finding(
             _OPEN,
             f"{name}: this is another model than that of the run: {judged.difference}. The stored adversarial examples "
-            f"of {broken} images do not give the stored classes here; that says nothing about the run",
+            f"of {broken} do not give the stored classes here; that says nothing about the run",
             MENDABLE,
         )
         return

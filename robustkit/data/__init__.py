@@ -67,19 +67,18 @@ def load_dataset(
         UserError: there is no such data set or split, or its files are missing or broken, or hold no pictures that
             could be read as `gray`.
     """
-    if name.lower() in NAMES:
-        if image_size is not None:
-            raise UserError(
-                f"image_size is for folders of pictures; the size of {name.lower()} is fixed, so leave it out."
-            )
-        if gray:
-            raise _not_gray(name.lower())
+    known, where, path = name.lower() in NAMES, user_code.address(name), user_path(name)
+    arrays = path.suffix.lower() in SUFFIXES and path.is_file()
+    if (data_dir is not None or download) and (not known or name.lower() == "digits"):
+        raise UserError(
+            f"--data-dir and --download (data_dir, download) are for published data sets, not for {shortened(name)}; "
+            "leave them out."
+        )
+    if known or where is not None or arrays:
+        _check_no_pictures(name, image_size, gray)
+    if known:
         return _load_named(name.lower(), split, None if data_dir is None else user_path(data_dir), download)
     reader = reader_of(image_size, gray)
-    where, path = user_code.address(name), user_path(name)
-    arrays = path.suffix.lower() in SUFFIXES and path.is_file()
-    if gray and (where is not None or arrays):
-        raise _not_gray(name)
     if where is not None:
         return load_code_dataset(where, split)
     if is_sharded(name):
@@ -122,8 +121,15 @@ def other_split(data: Dataset, split: str) -> Dataset:
     return load_dataset(origin.name, split, data_dir=origin.data_dir, image_size=origin.image_size, gray=origin.gray)
 
 
-def _not_gray(name: str) -> UserError:
-    return UserError(f"Only picture files can be read as gray; {shortened(name)} has the channels that it has.")
+def _check_no_pictures(name: str, image_size: int | None, gray: bool) -> None:
+    """Check that nothing is asked for that only folders of pictures can do."""
+    if image_size is not None:
+        raise UserError(
+            f"--image-size (image_size) is for folders of pictures; the size of {shortened(name)} is fixed, so leave "
+            "it out."
+        )
+    if gray:
+        raise UserError(f"Only picture files can be read as gray; {shortened(name)} has the channels that it has.")
 
 
 def _load_named(name: str, split: str, data_dir: Path | None, download: bool) -> Dataset:

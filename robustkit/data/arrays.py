@@ -67,6 +67,11 @@ def load_arrays(path: Path, split: str) -> TensorData:
         raise UserError(
             f"{shortened(path)} has no arrays x_{split} and y_{split}; leave out the split to use its arrays x and y."
         )
+    if splits and {"x", "y"} <= set(names):
+        raise UserError(
+            f"{shortened(path)} has arrays x and y, and x_{splits[0]} and y_{splits[0]}, too; save splits in one file, "
+            "or x and y alone."
+        )
     x_name, y_name = (f"x_{split}", f"y_{split}") if split in splits else ("x", "y")
     missing = [key for key in (x_name, y_name) if key not in names]
     if missing:
@@ -164,6 +169,10 @@ def _tensor(array: NDArray[np.generic] | Tensor, key: str, path: Path) -> Tensor
         raise UserError(
             f"The array {shortened(key)} in {shortened(path)} has the type {shortened(array.dtype)}, not numbers of at "
             "most 64 bits; save it as those."
+        )
+    if key.startswith("x") and array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        raise UserError(
+            f"The images {shortened(key)} of {shortened(path)} must be floats in [0, 1] or uint8, not {array.dtype}."
         )
     # torch has no arrays in another byte order, and few operations for uint16 and larger.
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:

@@ -152,6 +152,11 @@ def _channels_first(x: Tensor, source: str) -> Tensor:
     # Only uint8 arrays are pictures for sure; a float array could be [N, 8, 3, 3] on purpose.
     if x.dtype == torch.uint8 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
         x = x.permute(0, 3, 1, 2)
+    if x.dtype == torch.uint8 and x.shape[1] > 4 and x.shape[3] in (2, 4):
+        raise UserError(
+            f"The images x of {source} have {x.shape[3]} channels, which stand last; leave the transparency out, and "
+            "give them with 1 or 3."
+        )
     require_channels_first(x.shape, f"The images x of {source}")
     if x.dtype not in _OF_IMAGES:
         raise UserError(f"The images x of {source} must be floats in [0, 1] or uint8, not {_dtype(x)}.")

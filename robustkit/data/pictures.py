@@ -67,7 +67,7 @@ class LazyData(NumberedImages):
             first, other = (f"{shape[-1]}x{shape[-2]}" for shape in (self.shape, tuple(image.shape)))
             raise UserError(
                 f"The images of {self.name} differ in size: the first is {first}, {self._place(number)} is {other}; "
-                "resize them first, or pass image_size."
+                "resize them first, or pass --image-size (image_size)."
             )
         return image
 

@@ -21,7 +21,7 @@ from robustkit.primitives.ensembles import Stage, Threshold
 from robustkit.primitives.hyper_parameters import json_value
 from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, TrialCost, cost_of
-from robustkit.primitives.threat import MINIMUM
+from robustkit.primitives.threat import MINIMUM, attacks_for
 
 PICTURED: Final = 24  # images of which each attack leaves a picture
 _ANY = 1  # the radius of attacks that wait for the one of a threat model
@@ -186,7 +186,9 @@ def plan(
     if not attacks:
         raise UserError("No attack is given; name one, for example pgd, or the ensemble default.")
     queried: Sequence[str | None] = surrogates or [None]
-    _check_norms_of_ensembles(attacks if audit is None else (*attacks, ENSEMBLE), threats)
+    _check_norms_of_ensembles(attacks, threats)
+    if audit is not None:
+        _check_audited(threats)
     columns = tuple(_column(attack, threats[0], surrogate) for surrogate in queried for attack in attacks)
     if surrogates and any(math.isinf(threat.eps) for threat in threats):
         raise UserError("A transfer attack needs a radius; leave out the minimum or --surrogate.")
@@ -231,6 +233,14 @@ def _check_norms_of_ensembles(attacks: Sequence[str | Attack], threats: Sequence
     for attack, threat in product(attacks, threats):
         if isinstance(attack, str) and ensembles.is_ensemble(attack):
             ensembles.check_norm(attack, threat.ball_name)
+
+
+def _check_audited(threats: Sequence[Threat]) -> None:
+    for threat in threats:
+        if attacks_for(threat.ball_name):
+            raise UserError(
+                f"An audit attacks with AutoAttack, which has no {threat.ball_name} form; leave out --audit."
+            )
 
 
 def _check_features(columns: Sequence[Column]) -> None:

@@ -77,6 +77,7 @@ def _pair(text: str) -> tuple[NormName | None, str]:
         exact(eps)
     except UserError:
         raise UserError(
-            f"{shortened(text)!r} is not a radius; write a number or a fraction such as 8/255, or L2:0.5, or minimum."
+            f"{shortened(text)!r} is not a radius; write a number, a fraction of whole numbers such as 8/255, or "
+            "L2:0.5, or minimum."
         ) from None
     return (norm_name(norm) if colon else None), eps

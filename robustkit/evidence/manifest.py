@@ -18,8 +18,8 @@ Check = Callable[[Any], bool]
 _DEEPEST = 20  # lists and objects within each other
 _LONGEST_NAME = 4096
 _LONGEST_TEXT = 1 << 22  # more than a command line may have
-# Without large exponents, which an exact fraction would write out.
-_NUMBER = r"\d{0,40}(\.\d{0,40})?(e[+-]?\d{1,2})?"
+# Without exponents of many digits, which an exact fraction would write out.
+_NUMBER = r"\d{0,40}(\.\d{0,40})?(e[+-]?\d{1,3})?"
 _RADIUS = re.compile(rf"\+?{_NUMBER}(/{_NUMBER})?", re.ASCII | re.IGNORECASE)
 
 

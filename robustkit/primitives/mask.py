@@ -72,7 +72,10 @@ class Mask:
             )
         values = np.unique(array[array != 0])
         if len(values) > 1 or not all(0 < value < np.inf for value in values):
-            raise UserError("A mask has two values: 0 where a pixel stays, and 1 where it may change.")
+            raise UserError(
+                "A mask has two values: 0 where a pixel stays, and one other, such as 1, where it may change; this one "
+                f"has {'NaN or infinity' if not np.isfinite(array).all() else 'more values, or negative ones'}."
+            )
         return cls._of_pixels(torch.from_numpy(array != 0), source)
 
     @classmethod

@@ -234,9 +234,9 @@ class Attack(CheckedFields, ABC):
         if not isinstance(self.mask, Mask):
             raise UserError(f"{name}: mask is not {type(self.mask).__name__}; give robustkit.load_mask(...).")
         if self.ball.norm not in NORMS:
-            raise UserError(
-                f"{name}: a {self.ball.norm} has its own place; leave the mask out, or take Linf, L2, L1 or L0."
-            )
+            norm = self.ball.norm
+            why = f"a {norm} has its own place" if norm in ("patch", "frame") else f"{norm} changes the whole image"
+            raise UserError(f"{name}: {why}; leave the mask out, or take Linf, L2, L1 or L0.")
 
     @property
     def trials(self) -> int:

@@ -145,7 +145,9 @@ def exact(text: str) -> Fraction:
     """
     parts = _NUMBER.fullmatch(text.strip())
     if parts is None or len(text) > limits.DIGITS or abs(int(parts["exponent"] or 0)) > limits.EXPONENT:
-        raise UserError(f"{shortened(text)!r} is not a radius; write a number or a fraction such as 8/255.")
+        raise UserError(
+            f"{shortened(text)!r} is not a radius; write a number or a fraction of whole numbers, such as 8/255."
+        )
     try:
         return Fraction(text)
     except ZeroDivisionError:

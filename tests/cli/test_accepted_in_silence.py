@@ -128,3 +128,19 @@ def test_a_choice_that_is_set_and_varied_is_refused(robustkit):
     words = ["--model", "resnet18", "--set", "bn=frozen", "--grid", "bn=batch,frozen", "--plan"]
 
     refused(robustkit("ablate", *words), "--grid and --set both give bn")
+
+
+ONLY_FOR_OTHER_DATA = {
+    "size of digits": (["digits", "--image-size", "4"], "--image-size"),
+    "size of arrays": (["digits.npz", "--image-size", "4"], "--image-size"),
+    "folder of digits": (["digits", "--data-dir", "nowhere"], "--data-dir"),
+    "folder of arrays": (["digits.npz", "--data-dir", "nowhere"], "--data-dir"),
+    "download of arrays": (["digits.npz", "--download"], "--download"),
+}
+
+
+@pytest.mark.parametrize("case", ONLY_FOR_OTHER_DATA)
+def test_an_option_for_other_data_is_not_ignored(case, robustkit):
+    words, named = ONLY_FOR_OTHER_DATA[case]
+
+    refused(robustkit("evaluate", *MODEL, "-a", "fgsm", "--eps", "0.1", "-d", *words), named, words[0])

@@ -130,3 +130,19 @@ def test_missing_paths_and_other_kinds_of_files_are_refused(tmp_path):
         load_dataset(str(tmp_path / "gone.npz"))
     with pytest.raises(UserError, match=r"ending in \.npz or \.safetensors"):
         load_dataset(str(tmp_path / "a.csv"))
+
+
+def test_pictures_of_16_bits_are_refused_by_their_own_type(tmp_path):
+    with pytest.raises(UserError, match=r"must be floats in .* or uint8, not uint16"):
+        load_dataset(str(saved(tmp_path, x=np.zeros((4, 1, 5, 5), np.uint16), y=Y)))
+
+
+@pytest.mark.parametrize("channels", [2, 4])
+def test_transparency_is_not_taken_for_the_width_of_a_picture(channels, tmp_path):
+    with pytest.raises(UserError, match=f"{channels} channels, which stand last; leave the transparency out"):
+        load_dataset(str(saved(tmp_path, x=np.zeros((4, 8, 8, channels), np.uint8), y=Y)))
+
+
+def test_arrays_of_one_split_and_of_several_are_not_mixed(tmp_path):
+    with pytest.raises(UserError, match="has arrays x and y, and x_test and y_test, too"):
+        load_dataset(str(saved(tmp_path, x=X, y=Y, **SPLITS)))

@@ -120,7 +120,7 @@ def test_images_of_two_sizes_are_refused_unless_they_are_resized(tmp_path):
     picture(tmp_path / "cat" / "1.png", 6, 7)
     picture(tmp_path / "cat" / "2.png", 8, 9)
 
-    with pytest.raises(UserError, match=r"first is 6x7, .*2\.png is 8x9; resize them first, or pass image_size"):
+    with pytest.raises(UserError, match=r"first is 6x7, .*2\.png is 8x9; resize them first, or pass --image-size"):
         load_dataset(str(tmp_path)).batch([1])
     assert load_dataset(str(tmp_path), image_size=4).batch([0, 1])[0].shape == (2, 3, 4, 4)
 

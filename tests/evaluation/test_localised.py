@@ -113,7 +113,10 @@ def test_attack_objects_bring_their_mask():
     [
         ({"norm": "patch", "eps": "3"}, "ensemble default has no patch form; name attacks .*: patch_search"),
         ({"norm": "frame", "eps": "3", "attacks": "autoattack"}, "ensemble autoattack has no frame form"),
-        ({"norm": "patch", "eps": "3", "attacks": "sparse_rs", "audit": 3}, "ensemble autoattack has no patch form"),
+        (
+            {"norm": "patch", "eps": "3", "attacks": "sparse_rs", "audit": 3},
+            "AutoAttack, which has no patch form; leave out --audit",
+        ),
         ({"norm": "patch", "attacks": "sparse_rs"}, "no radius for patch; add one, for example --eps patch:5"),
         ({"norm": "patch", "eps": "0.1", "attacks": "sparse_rs"}, "side in pixels, so eps must be a whole number"),
         ({"norm": "patch", "eps": "minimum", "attacks": "sparse_rs"}, "threat patch needs a radius"),
