@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,14 +109,12 @@ def _work(options: dict[str, Any]) -> None:
             check_disjoint(
                 {"fitted": _used(fit_data, options["fit_samples"]), "judged": _used(test, options["samples"])}
             )
-            model = _classifier(options, options["model"], options["weights"], test)
-            others = _others(options, test)  # loaded first: a misspelt one must not cost the fit
+            model, *others = _classifiers(options, test)  # all at first: a misspelt one must not cost the fit
             fitted = _fitted(options, choice, model, fit_data)
             judgements = [_judged(options, fitted, model, fit_data, "fit_samples", fit=True)]
         else:
             fitted, judgements = earlier[0], []
-            model = _classifier(options, options["model"], options["weights"], test)
-            others = _others(options, test)
+            model, *others = _classifiers(options, test)
         judgements.append(_judged(options, fitted, model, test))
         judgements += [_judged(options, fitted, other, test) for other in others]
         if earlier is None:
@@ -180,10 +179,14 @@ def _classifier(options: dict[str, Any], name: str, weights: str | None, data: "
     return Classifier(model.to(chosen_device(options["device"])), **remedies_of(options))
 
 
-def _others(options: dict[str, Any], data: "Dataset") -> "list[Classifier]":
-    names, weights = options["others"], options["other_weights"]
-    given = zip(names, weights or [None] * len(names), strict=True)
-    return [_classifier(options, name, file, data) for name, file in given]
+def _classifiers(options: dict[str, Any], data: "Dataset") -> "tuple[Classifier, ...]":
+    """The model of the fit and all others that judge, each with a name of its own."""
+    from robustkit.evaluation.classifiers import uniquely_named
+
+    names = [options["model"], *options["others"]]
+    files = [options["weights"], *(options["other_weights"] or [None] * len(options["others"]))]
+    loaded = [_classifier(options, name, file, data) for name, file in zip(names, files, strict=True)]
+    return uniquely_named(loaded, names, files)
 
 
 def _fitted(
@@ -214,9 +217,14 @@ def _judged(
     samples: str = "samples", fit: bool = False,
 ) -> "JudgedOn":  # fmt: skip
     from robustkit.adversarial_examples.universal_files import JudgedOn
+    from robustkit.checks.clean_accuracy import REMEDY, guessing
 
     x, y = _images(data, options[samples])
-    return JudgedOn(model.name, data.name, data.split, fit, fitted.judge(model, x, y, places=options["places"]))
+    judged = fitted.judge(model, x, y, places=options["places"])
+    sentence = guessing(int(judged.clean_correct.sum()), len(judged.clean_correct), len(data.class_names))
+    if sentence is not None:
+        warnings.warn(f"{model.name}: {sentence} {REMEDY}", stacklevel=2)
+    return JudgedOn(model.name, data.name, data.split, fit, judged)
 
 
 def _images(data: "Dataset", samples: int | str) -> Any:

@@ -47,7 +47,7 @@ def attacked_classifiers(
     ]
     if chosen:
         return tuple(replace(classifier, name=name) for classifier, name in zip(loaded, chosen, strict=True))
-    return _uniquely_named(loaded, models, files)
+    return uniquely_named(loaded, models, files)
 
 
 def surrogate_classifiers(
@@ -66,7 +66,7 @@ def surrogate_classifiers(
         _loaded(request, model, files[number] if files else None, data, device, None, may_train)
         for number, model in enumerate(models)
     ]
-    named = _uniquely_named(loaded, models, files)
+    named = uniquely_named(loaded, models, files)
     if not request.surrogate_ensemble:
         return named
     if len(named) < 2:
@@ -158,8 +158,8 @@ def _loaded(
     return classifier
 
 
-def _uniquely_named(
-    classifiers: Sequence[Classifier], models: Sequence[Model], files: Sequence[str | Path]
+def uniquely_named(
+    classifiers: Sequence[Classifier], models: Sequence[Model], files: Sequence[str | Path | None]
 ) -> tuple[Classifier, ...]:
     """The classifiers of `models` with their weights `files` (none, or one each), each with a name of its own."""
     named: dict[str, Classifier] = {}

@@ -239,3 +239,27 @@ def test_universal_attacks_are_listed_with_their_kind(robustkit):
     ]
 
     assert [line.split()[0] for line in lines] == ["adversarial_patch", "universal"]
+
+
+def test_two_checkpoints_of_one_network_have_rows_of_their_own(robustkit, place):
+    save_file(linear().state_dict(), place / "first.safetensors")
+    save_file(linear().state_dict(), place / "second.safetensors")
+    judges = [word for name in ("first", "second")
+              for word in ("--judge-on", "net.py:factory", "--judge-weights", f"{name}.safetensors")]  # fmt: skip
+    printed = robustkit(*RUN, *judges)
+    names = pd.read_csv(place / "made" / "results.csv").model.tolist()
+
+    assert printed.status == 0
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
+    assert [name.rpartition("-")[2] for name in names[2:]] == ["first", "second"]
+
+
+def test_a_judge_at_chance_is_told(robustkit, place):
+    (place / "net.py").write_text(
+        (place / "net.py").read_text() + "\n\ndef untrained():\n    model = factory()\n"
+        "    for weight in model.parameters():\n        weight.data.zero_()\n    return model\n"
+    )
+    printed = robustkit(*RUN, "--judge-on", "net.py:untrained")
+
+    assert "net.untrained: the model classifies" in printed.err
