@@ -232,6 +232,19 @@ def _require_no_threat(request: EvaluationRequest) -> None:
         raise UserError(f"{given[0]} is for attacks, and none is given; name one, for example default.")
 
 
+def _check_fit(planned: Plan, size: Sequence[int]) -> None:
+    """Check that no radius that is a number of pixels is larger than the images."""
+    largest = {"patch": max(size), "translation": max(size), "frame": -(-min(size) // 2)}
+    for threat in planned.threats:
+        most = largest.get(threat.ball_name, math.inf)
+        if most < threat.eps < math.inf:
+            height, width = size
+            raise UserError(
+                f"{threat.ball_name} {threat.eps_text} is larger than an image of {height} x {width} pixels; give an "
+                f"--eps of at most {most}."
+            )
+
+
 def _check_images(planned: Plan, data: Dataset, ids: Sequence[int]) -> None:
     """Check that the images have every threat model: a patch needs a height and a width, a mask their size.
 
@@ -242,6 +255,7 @@ def _check_images(planned: Plan, data: Dataset, ids: Sequence[int]) -> None:
     x, _ = data.batch(ids[:1])
     for each in planned.attacks:
         each.attack.check_images(tuple(x.shape[1:]))
+    _check_fit(planned, x.shape[-2:])
     values = x[0].numel()
     farthest = {"L2": values**0.5, "L1": float(values)}
     for threat in planned.threats:
