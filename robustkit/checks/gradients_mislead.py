@@ -131,7 +131,8 @@ def _sampled(facts: ModelFacts, wanted: Wanted) -> Finding:
     if rows is None:
         return not_run(wanted.place.text)
     if any(row.value == REFUSED for row in rows):
-        return Finding(wanted.place.text, "not_applicable", "No gradient reaches the image.")
+        why = "Its randomness cannot be fixed, or no gradient" if facts.randomized else "No gradient"
+        return Finding(wanted.place.text, "not_applicable", f"{why} reaches the image.")
     seen = SampledGradients.of(rows)
     misled, broken, images = len(seen.misled), len(seen.broken), max(len(rows), 1)
     masked = misled >= _FEWEST and proportion(misled, images).low > _MOST
