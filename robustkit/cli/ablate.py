@@ -82,7 +82,7 @@ def _work(options: dict[str, Any]) -> None:
 
     from .wings import defenses, reports
 
-    inputs, grid = _inputs(options), _grid(options)
+    inputs, grid = _inputs(options), defenses.read_grid(options["grid"])
     test = _test_images(inputs.test, options["samples"])
     with Bars(options["quiet"]) as bars:
         model = model_of(options, inputs.test, bars).to(chosen_device(options["device"]))
@@ -95,22 +95,6 @@ def _work(options: dict[str, Any]) -> None:
     reports.write_ablation(ablation.frame, ablation.runs, options["out"], context)
     reports.print_ablation(ablation.frame, context, SafeConsole())
     echo(f"\n{options['out']}{os.sep}  ablation.html  ablation.csv  ablation-runs.csv")
-
-
-def _grid(options: dict[str, Any]) -> dict[str, list[object]]:
-    """The values of `--grid`.
-
-    Raises:
-        UserError: it cannot be read, or `--set` gives one of its choices, too.
-    """
-    from .wings import defenses
-
-    grid = defenses.read_grid(options["grid"])
-    set_ = {text.partition("=")[0].strip().replace("-", "_") for text in options["choices"]}
-    for key in (each for axis in grid for each in axis.split("+")):
-        if key in set_:
-            raise UserError(f"--grid and --set both give {key}; leave it out of one of them.")
-    return grid
 
 
 def _context(
@@ -134,7 +118,7 @@ def _print_plan(options: dict[str, Any]) -> None:
 
     from .wings import defenses
 
-    cells = defenses.cells_of(defenses.axes_of(_grid(options)), options["design"])
+    cells = defenses.cells_of(defenses.axes_of(defenses.read_grid(options["grid"])), options["design"])
     train, val, test, base, threat = _inputs(options)
     baseline = cells[0].recipe(base)
     with Bars(options["quiet"]) as bars:

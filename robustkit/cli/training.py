@@ -60,8 +60,6 @@ def recipe_of(options: dict[str, Any]) -> "defenses.Recipe":
             raise UserError(f"--set {text} gives {name} no value; write KEY=VALUE, for example --set epochs=20.")
         if name == "seed":
             raise UserError("The seed is not a choice for --set; give --seed to finetune, --seeds to ablate.")
-        if name in changes:
-            raise UserError(f"--set gives {name} two values; leave one of them out.")
         changes[name] = value if isinstance(getattr(defenses.Recipe, name), str) else value_of(value.strip())
     return defenses.PRESETS[options["preset"]].but(**changes)
 

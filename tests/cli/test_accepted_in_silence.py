@@ -117,19 +117,6 @@ def test_a_flag_may_be_repeated(robustkit):
     refused(robustkit("attack", "--quiet", "-q"), "No picture is given")
 
 
-@pytest.mark.parametrize("command", [["finetune"], ["ablate", "--grid", "freeze=none,head"]])
-def test_a_choice_that_is_set_twice_is_refused(command, robustkit):
-    words = ["--model", "resnet18", "--set", "epochs=1", "--set", "epochs=2"]
-
-    refused(robustkit(*command, *words), "epochs", "two values")
-
-
-def test_a_choice_that_is_set_and_varied_is_refused(robustkit):
-    words = ["--model", "resnet18", "--set", "bn=frozen", "--grid", "bn=batch,frozen", "--plan"]
-
-    refused(robustkit("ablate", *words), "--grid and --set both give bn")
-
-
 ONLY_FOR_OTHER_DATA = {
     "size of digits": (["digits", "--image-size", "4"], "--image-size"),
     "size of arrays": (["digits.npz", "--image-size", "4"], "--image-size"),
