@@ -11,23 +11,12 @@ import argparse
 
 import torch
 from fronts import EPS, GROUPS, Behind
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import TensorDataset
 
 from robustkit import Classifier, evaluate, load_dataset
 from robustkit.masked_defenses import base_network
-
-
-class Noisy(nn.Module):
-    """A network whose images get noise at every query."""
-
-    def __init__(self, network: nn.Module, deviation: float) -> None:
-        super().__init__()
-        self.network, self.deviation = network, deviation
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.network(x + self.deviation * torch.randn_like(x))
-        return logits
+from robustkit.masked_defenses.layers import NoiseLayer
 
 
 def found(model: Classifier, dataset: TensorDataset, attack: str, norm: str, eps: str) -> list[str]:
@@ -58,7 +47,7 @@ def main() -> None:
         eps = EPS["digits"][norm]
         for text, front in ((text, front) for group in groups for text, front in GROUPS[group].items()):
             model = Behind(front, network).eval()
-            noisy = Classifier(Noisy(model, options.noise).eval(), eot=4, draws=64)
+            noisy = Classifier(nn.Sequential(NoiseLayer(options.noise), model).eval(), eot=4, draws=64)
             row = [
                 *found(Classifier(model), dataset, "pgd:steps=40", norm, eps),
                 *found(noisy, dataset, "pgd:steps=10", norm, eps),

@@ -10,7 +10,7 @@ does behind fast waves, and on honest networks that are rough. Such survivors ar
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple, get_args
@@ -36,7 +36,8 @@ _PROBE = "gradients against steps"
 _COUNT = 24  # survivors of each threat
 _MEASURE = Measure(1, clean_gradient=True, random_step=True, shorter_step=True)
 _COST = TrialCost(9, 3)  # one query with its gradient, four points, and two random steps
-APGD: Final = AttackProbe({"quick": "apgd:steps=40"}, {"quick": _COUNT}, survivors, searchable)
+_APGD = "apgd:steps=40"
+_ATTACK = AttackProbe({"quick": _APGD}, {"quick": _COUNT}, survivors, searchable)
 _FEW = 12  # images of a randomized model that are attacked: each query takes many draws
 # What a row keeps of an image: what speaks against its gradient; that its random step surprises, but bends; or that the
 # gradient is right nearby and leads nowhere, with an outcome of 1 if APGD broke the image.
@@ -57,13 +58,24 @@ class SampledGradients(NamedTuple):
     def of(cls, rows: Sequence[ProbeRecord]) -> "SampledGradients":
         """From the rows of the probe."""
         why = {row.sample: _SEEN[row.value] for row in rows if row.outcome and row.value in _SEEN}
-        erring = [sample for sample, seen in why.items() if seen == "errs"]
-        # Where most surprises are crooked, logits are rounded, or the step crosses many kinks. One image says nothing.
-        if len(erring) <= max(1, sum(row.value == _CROOKED for row in rows)):
-            why = {sample: seen for sample, seen in why.items() if seen != "errs"}
-        reasons = tuple(seen for seen, _ in Counter(why.values()).most_common())
+        why = without_crooked(why, sum(row.value == _CROOKED for row in rows))
         rough = [row for row in rows if row.value == _ROUGH]
-        return cls(tuple(sorted(why)), reasons, len(rough), tuple(sorted(row.sample for row in rough if row.outcome)))
+        broken = tuple(sorted(row.sample for row in rough if row.outcome))
+        return cls(tuple(sorted(why)), reasons(why), len(rough), broken)
+
+
+def without_crooked(why: Mapping[int, Doubt], crooked: int) -> dict[int, Doubt]:
+    """What speaks against each image's gradient, less random steps if no more of them go wrong than bend.
+
+    Where most surprises are crooked, logits are rounded, or the step crosses many kinks. One image says nothing.
+    """
+    counts = sum(seen == "errs" for seen in why.values()) > max(1, crooked)
+    return {sample: seen for sample, seen in why.items() if counts or seen != "errs"}
+
+
+def reasons(why: Mapping[int, Doubt]) -> tuple[Doubt, ...]:
+    """What speaks against the gradients of some images, the most frequent first."""
+    return tuple(seen for seen, _ in Counter(why.values()).most_common())
 
 
 class GradientSample:
@@ -72,21 +84,21 @@ class GradientSample:
     def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
         # What BPDA or --straight-through replace is no derivative, and predicts less by design.
         replaced = facts.straight_through or facts.replaced
-        if facts.smoothed or replaced or not facts.gradients_followed:
+        if facts.smoothed or replaced or facts.answers_only or not facts.gradients_followed:
             return
-        for place in () if facts.answers_only or facts.transferred else facts.searchable:
+        for place in searchable(facts):
             if place.eps > 0 and not facts.measures(place):
                 yield Wanted(place, _PROBE, facts.drawn(facts.survivors(place), _COUNT))
 
     def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
-        return _COST + APGD.at_most(wanted._replace(probe=APGD.specification["quick"]), attacks)
+        return _COST + _ATTACK.at_most(wanted._replace(probe=_APGD), attacks)
 
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
         rows = list(_measured(bench, wanted))
         rough = [row.sample for row in rows if row.value == _ROUGH]
         some = tuple(rough if bench.facts.deterministic else rough[:_FEW])
-        attacked = wanted._replace(probe=APGD.specification["quick"], images=some)
-        found = {each.sample: each for each in APGD.run(bench, attacked)} if some else {}
+        attacked = wanted._replace(probe=_APGD, images=some)
+        found = {each.sample: each for each in _ATTACK.run(bench, attacked)} if some else {}
         for row in rows:
             other = found.get(row.sample)
             yield row if other is None else replace(

@@ -8,16 +8,15 @@ What is seen at an image that falls after all makes no robust accuracy too high.
 against the backward pass, wherever it was seen.
 """
 
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 from robustkit.checks.black_box_wins import MASKED
 from robustkit.checks.check import Finding, Rule, Status, not_run
 from robustkit.checks.facts import ModelFacts, NearRow, RunThreat, plain_norm
-from robustkit.checks.gradient_sample import PROBE, SampledGradients
+from robustkit.checks.gradient_sample import PROBE, SampledGradients, reasons, without_crooked
 from robustkit.checks.probing import REFUSED, Wanted
-from robustkit.checks.survivors import WRONG
+from robustkit.checks.survivors import at_least, points_too_high
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.trust import CleanGradient, Doubt, RandomStep, doubt, together, wrong_together
 from robustkit.statistics.intervals import proportion
@@ -73,14 +72,10 @@ def followed(facts: ModelFacts) -> dict[RunThreat, FollowedGradients]:
 def _counts(rows: Iterable[NearRow], survivors: Container[int]) -> FollowedGradients:
     given = list(rows)
     why = {row.sample: seen for row in given if (seen := _doubt(row)) is not None}
-    erring = [sample for sample, seen in why.items() if seen == "errs"]
     steps = [step for row in given if (step := _random_step(row)) is not None]
-    # Where most surprises are crooked, logits are rounded, or the step crosses many kinks. One image says nothing.
-    if len(erring) <= max(1, sum(step.crooked for step in steps)):
-        why = {sample: seen for sample, seen in why.items() if seen != "errs"}
-    reasons = tuple(each for each, _ in Counter(why.values()).most_common())
+    why = without_crooked(why, sum(step.crooked for step in steps))
     return FollowedGradients(
-        len(given), tuple(sorted(why)), reasons, sum(step.lost for step in steps), together(steps),
+        len(given), tuple(sorted(why)), reasons(why), sum(step.lost for step in steps), together(steps),
         sum(row.sample in survivors for row in given),
         sum(seen == "errs" or sample in survivors for sample, seen in why.items()),
     )  # fmt: skip
@@ -136,8 +131,8 @@ def _sampled(facts: ModelFacts, wanted: Wanted) -> Finding:
     seen = SampledGradients.of(rows)
     misled, broken, images = len(seen.misled), len(seen.broken), max(len(rows), 1)
     masked = misled >= _FEWEST and proportion(misled, images).low > _MOST
-    points = proportion(broken, images).low * len(facts.survivors(wanted.place)) / max(facts.n, 1)
-    weak = broken >= _FEWEST and points > WRONG
+    points, grade = points_too_high(facts, wanted.place, broken, images)
+    weak = grade == "failed"
     looked_at = f"of {len(rows)} survivors that were looked at{_ONE_DRAW * facts.randomized},"
     sentences = []
     if masked or not weak:
@@ -148,8 +143,7 @@ def _sampled(facts: ModelFacts, wanted: Wanted) -> Finding:
     if weak:
         sentences.append(
             f"{'On' if masked else 'on'} {seen.rough} {looked_at} the gradient is right only very near the image, and "
-            f"APGD with 40 steps broke {broken} of them, so the reported robust accuracy is probably at least "
-            f"{100 * points:.1f} points too high (95 % interval). Attack with --attack default."
+            f"APGD with 40 steps broke {broken} of them, so {at_least(points)}. Attack with --attack default."
         )
     numbers = {"images": len(rows), "misled": misled, "share": misled / images, "rough": seen.rough, "broken": broken}
     return Finding(

@@ -7,13 +7,13 @@ interval, times the share of survivors, is a bound on how far robust accuracy is
 from collections.abc import Callable, Iterator, Sequence
 
 from robustkit.checks.attack_probe import AttackProbe
-from robustkit.checks.check import Finding, graded, not_run
+from robustkit.checks.check import Finding, Status, graded, not_run
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
 from robustkit.checks.image_set import ImageSet
 from robustkit.checks.probing import REFUSED
 from robustkit.statistics.intervals import proportion
 
-_NOTED, WRONG = 0.005, 0.02  # of all images: from there on a warning, and not reliable
+_NOTED, _WRONG = 0.005, 0.02  # of all images: from there on a warning, and not reliable
 _FEWEST = 2
 
 SEARCHED = "This check is for deterministic models under Linf, L2 and L1 with a radius and without a mask."
@@ -59,6 +59,25 @@ def judge_survivors(probes: Sequence[AttackProbe], what: str) -> Callable[[Model
     return judge
 
 
+def points_too_high(facts: ModelFacts, place: RunThreat, broken: int, drawn: int) -> tuple[float, Status]:
+    """How far the headline is too high at least, as a share of all images, and how much that matters.
+
+    Args:
+        facts: of the model.
+        place: the threat.
+        broken: of the survivors that were drawn.
+        drawn: how many they are.
+    """
+    points = proportion(broken, drawn).low * len(facts.survivors(place)) / max(facts.n, 1)
+    many = broken >= _FEWEST
+    return points, graded(failed=many and points > _WRONG, warning=many and points > _NOTED)
+
+
+def at_least(points: float) -> str:
+    """A part of a sentence for a share of all images."""
+    return f"the reported robust accuracy is probably at least {100 * points:.1f} points too high (95 % interval)"
+
+
 def _finding(facts: ModelFacts, place: RunThreat, rows: Sequence[ProbeRecord], drawn: int, what: str) -> Finding:
     if any(row.value == REFUSED for row in rows):
         return Finding(place.text, "not_applicable", "The attack cannot be run on this model.")
@@ -66,12 +85,9 @@ def _finding(facts: ModelFacts, place: RunThreat, rows: Sequence[ProbeRecord], d
     standing = len(facts.survivors(place))
     if not drawn:
         return Finding(place.text, "ok", "No image is left to attack.", (), {"broken": 0, "drawn": 0})
-    points = proportion(len(broken), drawn).low * standing / max(facts.n, 1)
-    many = len(broken) >= _FEWEST
-    status = graded(failed=many and points > WRONG, warning=many and points > _NOTED)
+    points, status = points_too_high(facts, place, len(broken), drawn)
     text = f"{what} broke {len(broken)} of {drawn} random survivors."
     if status != "ok":
-        high = f"{100 * points:.1f} points too high (95 % interval)"
-        text = f"{text[:-1]}, so the reported robust accuracy is probably at least {high}."
+        text = f"{text[:-1]}, so {at_least(points)}."
     numbers = {"broken": len(broken), "drawn": drawn, "survivors": standing, "points": points}
     return Finding(place.text, status, text, tuple(broken), numbers)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from robustkit import Classifier
 from robustkit.checks.check import Finding
@@ -14,7 +14,7 @@ from robustkit.checks.gradient_sample import PROBE
 from robustkit.checks.gradients_mislead import judge
 from robustkit.checks.probing import REFUSED
 from tests.checks.facts import facts
-from tests.networks import Changed, Noisy
+from tests.networks import Changed, Falsified, Noisy
 from tests.small import Recorder, cnn, data, evaluated, evidence, linear
 
 HERE = RunThreat("Linf", "0.1")
@@ -22,18 +22,8 @@ NAMED = {"places": (HERE,), "gradients_followed": True}
 HIDES, TURNS, ERRS, MISSES, CROOKED, ROUGH = 1.0, 2.0, 4.0, 5.0, 6.0, 7.0
 
 
-class _Reversed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return -grad
-
-
 def reversed_gradient(network: nn.Module) -> nn.Module:
-    return Changed(network, before=_Reversed.apply)
+    return Changed(network, before=lambda x: Falsified.apply(x, -1, 1))
 
 
 def finding(values: list[float], broken: int = 0, **given: Any) -> Finding:

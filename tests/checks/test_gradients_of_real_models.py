@@ -5,21 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from robustkit.checks import RULES
-from tests.networks import Changed, Noisy
+from tests.networks import Changed, Falsified, Noisy
 from tests.small import cnn, data, evaluated, evidence, linear
-
-
-class _ThreeTimes(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return 3 * grad
 
 
 def checked(monkeypatch, name: str, model: nn.Module, attack: str = "noise:queries=2", **request: Any):
@@ -43,7 +33,7 @@ def test_honest_models_set_nothing_off(rule, norm, make, monkeypatch):
 
 
 def test_a_backward_pass_that_is_not_the_forwards_is_found(monkeypatch):
-    wrong = Changed(linear(), before=_ThreeTimes.apply)
+    wrong = Changed(linear(), before=lambda x: Falsified.apply(x, 3, 1))
 
     assert checked(monkeypatch, "finite_difference", wrong).status == "failed"
     assert checked(monkeypatch, "unstable_loss", wrong).status == "ok"
