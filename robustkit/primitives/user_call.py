@@ -64,7 +64,7 @@ def returned_by(where: Address, instances: type | tuple[type, ...], **usual: obj
         if call.kwargs is not None:
             raise UserError(f"{name} in {where.file} is an object and no function; leave out its brackets.")
         return Returned(value, code, name)
-    function = function_in(module, call.where)
+    function = function_in(module, call.where, instances)
     more = {key: value for key, value in usual.items() if key not in given and _accepts(function, key, call)}
     try:
         return Returned(function(*call.args, **given, **more), code, f"{name}()", frozenset(more))

@@ -75,8 +75,13 @@ def load_function(where: Address) -> LoadedFunction:
     return LoadedFunction(function_in(module, where), code)
 
 
-def function_in(module: ModuleType, where: Address) -> Callable[..., object]:
+def function_in(module: ModuleType, where: Address, instances: type | tuple[type, ...] = ()) -> Callable[..., object]:
     """The function or class of a module that an address names.
+
+    Args:
+        module: the imported file.
+        where: its file and the name.
+        instances: objects of these classes would do, too, and are listed with the functions.
 
     Raises:
         UserError: there is none; the sentence lists those that there are.
@@ -84,9 +89,15 @@ def function_in(module: ModuleType, where: Address) -> Callable[..., object]:
     function = getattr(module, where.function, None)
     if callable(function):
         return cast(Callable[..., object], function)
-    own = [key for key, value in vars(module).items() if callable(value) and value.__module__ == module.__name__]
+    own = (
+        key
+        for key, value in vars(module).items()
+        if (isinstance(value, instances) and not isinstance(value, type) and not key.startswith("_"))
+        or (callable(value) and value.__module__ == module.__name__)
+    )
     names = ", ".join(sorted(own)) or "none"
-    what = f"has no function {where.function!r}" if where.function else "is a file, and a function of it is meant"
+    kind = "function or object" if instances else "function"
+    what = f"has no {kind} {where.function!r}" if where.function else f"is a file, and a {kind} of it is meant"
     raise UserError(f"{where.file} {what}; pass {where.file}:NAME, with NAME one of: {names}.")
 
 

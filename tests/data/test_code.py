@@ -63,7 +63,7 @@ def test_a_name_of_a_file_is_a_data_set(name, split, count):
         ("items", "train", "items in mine.py gets no split"),
         ("Broken", "test", r"Broken\(\) in mine.py cannot be read: KeyError: 'gone'"),
         ("arrays(count=open)", "test", "open is not a literal"),
-        ("gone", "test", "has no function 'gone'"),
+        ("gone", "test", "has no function or object 'gone'; .* arrays, fails, items, loader, number, of_split"),
     ],
 )
 def test_code_that_gives_no_data_set_says_why(name, split, words):

@@ -75,7 +75,7 @@ def test_the_number_of_classes_is_that_of_the_logits():
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("mine.py:gone", {}, r"no function .gone.; pass mine\.py:NAME, .* colour, digits_net, fails, .* wants"),
+        ("mine.py:gone", {}, r"no function or object .gone.; pass mine\.py:NAME, .* colour, .* net, .* wants"),
         ("mine.py", {}, r"pass mine\.py:NAME"),
         ("mine.py:fails", {}, r"fails\(\) in mine\.py failed: KeyError: 'no weights at home'"),
         ("mine.py:wants", {}, "failed: TypeError: .*'width'"),
@@ -90,8 +90,8 @@ def test_the_number_of_classes_is_that_of_the_logits():
         ("mine.py:chosen(" + "[" * 5000 + ")", {}, "more than 4,096 letters"),
         ("mine.py:chosen(" + "[" * 999 + ")", {}, "is not a call in Python"),
         ("mine.py:net()", {}, "net in mine.py is an object and no function; leave out its brackets"),
-        ("mine.py:gone(8)", {}, "has no function 'gone'"),
-        ("mine.py", {}, r"mine\.py is a file, and a function of it is meant; pass mine\.py:NAME, with NAME one of: "),
+        ("mine.py:gone(8)", {}, "has no function or object 'gone'"),
+        ("mine.py", {}, r"mine\.py is a file, and a function or object of it is meant; pass mine\.py:NAME, with "),
         ("mine.py:one", {}, "mine.one returns one logit, which counts as 2 classes, digits has 10"),
         ("mine.py:colour", {}, r"does not take the images of digits \(1x8x8\)"),
         ("mine.py:Crash", {}, r"fails on .* digits \(1x8x8\): KeyError: 'weights' \(mine\.py:\d+\); correct it"),
