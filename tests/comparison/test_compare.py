@@ -22,8 +22,9 @@ class Remembering(nn.Module):
         self.register_buffer("answers", torch.where(torch.tensor([n in right for n in range(60)]), Y, (Y + 1) % 10))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        near = (x.flatten(1).unsqueeze(1) - self.images.flatten(1)).square().sum(2).argmin(1)
-        return 5 * nn.functional.one_hot(self.answers[near], 10).to(x) + 0 * x.sum((1, 2, 3))[:, None]
+        far = (x.flatten(1).unsqueeze(1) - self.images.flatten(1)).square().sum(2)
+        # All weight is on the nearest image; `argmin` would be probed for hidden gradients, seconds for each run.
+        return (-1000 * far).softmax(1) @ (5 * nn.functional.one_hot(self.answers, 10).to(x))
 
 
 def run_of(models, *, count=60, attacks="noise:queries=2", eps="0.02", **settings):

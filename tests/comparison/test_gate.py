@@ -1,6 +1,7 @@
 """A gate fails for what is too low, or has really dropped, and for nothing else."""
 
 import sqlite3
+from functools import cache
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -13,8 +14,14 @@ from tests.networks import Constant
 from tests.small import cnn, data, linear
 
 
+@cache
+def remembering(left):
+    """A run of a model that is right for the first images of 60, under attack, too."""
+    return run_of(Remembering(range(left)))
+
+
 def test_the_measured_accuracy_is_compared():
-    run = run_of(Remembering(range(30)))
+    run = remembering(30)
 
     assert gate(run, fail_under="Linf@0.02>=0.5").passed
     assert not gate(run, fail_under="Linf@1/50>=50.1%").passed
@@ -31,13 +38,13 @@ def test_without_a_condition_those_that_the_run_declared_are_checked():
 
 def test_a_threshold_is_printed_in_all_its_digits():
     """50.0 % "is below 50 %", it said."""
-    (check,) = gate(run_of(Remembering(range(30))), fail_under="Linf@0.02>=0.5000001").checks
+    (check,) = gate(remembering(30), fail_under="Linf@0.02>=0.5000001").checks
 
     assert check.reason.endswith("is below 50.00001 %")
 
 
 def test_the_lower_end_of_the_interval_asks_for_more():
-    run = run_of(Remembering(range(30)))
+    run = remembering(30)
 
     assert not gate(run, fail_under="Linf@0.02>=0.5", judged_by="low").passed
     assert gate(run, fail_under="Linf@0.02>=0.6", judged_by="high").passed
@@ -47,7 +54,7 @@ def test_the_lower_end_of_the_interval_asks_for_more():
     ("left", "most", "passed"), [(60, 0, True), (59, 0, True), (50, 0, False), (50, "0.2", True), (30, "20%", False)]
 )
 def test_a_drop_fails_if_it_is_too_large_and_no_luck(left, most, passed):
-    now, then = run_of(Remembering(range(left))), run_of(Remembering(range(60)))
+    now, then = remembering(left), remembering(60)
 
     # One image of 60 may be luck (p = 1/2); ten are not (p = 1/1024).
     assert gate(now, baseline=then, max_drop=most).passed is passed
@@ -55,8 +62,8 @@ def test_a_drop_fails_if_it_is_too_large_and_no_luck(left, most, passed):
 
 def test_a_gate_says_which_drops_are_too_small_to_fail():
     # A gate on 20 images passed at -25 points without a word.
-    then = run_of(Remembering(range(60)))
-    five, six = (gate(run_of(Remembering(range(left))), baseline=then) for left in (55, 54))
+    then = remembering(60)
+    five, six = (gate(remembering(left), baseline=then) for left in (55, 54))
 
     assert five.passed
     assert not six.passed
@@ -65,7 +72,7 @@ def test_a_gate_says_which_drops_are_too_small_to_fail():
 
 
 def test_a_rise_passes():
-    assert gate(run_of(Remembering(range(60))), baseline=run_of(Remembering(range(30)))).passed
+    assert gate(remembering(60), baseline=remembering(30)).passed
 
 
 def test_a_result_that_the_run_calls_unreliable_does_not_pass():
@@ -81,7 +88,7 @@ def test_a_run_without_its_checks_passes_with_a_note():
     assert switched_off.passed
     assert "switched off" in switched_off.note
     assert "switched off" in junit(switched_off)
-    assert gate(run_of(Remembering(range(30))), fail_under="clean>=0").note == ""
+    assert gate(remembering(30), fail_under="clean>=0").note == ""
 
 
 def test_models_are_matched_by_name_with_those_of_the_baseline():
