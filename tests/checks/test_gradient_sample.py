@@ -13,7 +13,9 @@ from robustkit.checks.facts import ProbeRecord, RunThreat
 from robustkit.checks.gradient_sample import PROBE
 from robustkit.checks.gradients_mislead import judge
 from robustkit.checks.probing import REFUSED
+from robustkit.primitives.ensembles import stages
 from tests.checks.facts import facts
+from tests.evaluation.conftest import ensemble
 from tests.networks import Changed, Falsified, Noisy
 from tests.small import Recorder, cnn, data, evaluated, evidence, linear
 
@@ -113,7 +115,7 @@ def test_default_measures_no_randomized_model_so_it_is_looked_at():
 
 
 @pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
-@pytest.mark.parametrize("make", [linear, cnn])
+@pytest.mark.parametrize("make", [pytest.param(linear, marks=pytest.mark.slow), cnn])
 def test_an_attack_that_is_named_on_a_wrong_backward_pass_is_no_longer_silent(make, norm, tmp_path):
     """PGD left 100 % behind a reversed gradient, 87 % without it, and no quick check said a word."""
     radius = {"Linf": "0.05", "L2": "0.3", "L1": "1"}[norm]
@@ -132,7 +134,7 @@ def test_an_attack_that_is_named_on_a_wrong_backward_pass_is_no_longer_silent(ma
 @pytest.mark.parametrize("source", ["torch", "numpy", "python"])
 def test_a_wrong_backward_pass_behind_noise_is_no_longer_reported_as_robust_in_silence(source):
     """Nothing was measured on randomized models: one with a reversed gradient was 96 % robust without a warning."""
-    given = {"dataset": data(24), "attacks": "pgd:steps=2", "eps": "0.05"}
+    given = {"dataset": data(12), "attacks": "pgd:steps=2", "eps": "0.05"}
     runs = [
         evaluated(Classifier(Noisy(network, source, 0.02), eot=2, draws=64), None, **given)
         for network in (reversed_gradient(cnn()), cnn())
@@ -158,10 +160,11 @@ def test_an_interrupted_run_looks_at_the_rest_and_no_batch_size_changes_a_row(tm
 
 
 def test_what_is_looked_at_once_is_not_looked_at_again_by_default(tmp_path):
-    """A finished run that gets `default` has measurements of all images, which count instead."""
+    """A finished run that gets the first member of `default` has measurements of all images, which count instead."""
     given = {"dataset": data(12), "eps": "0.05"}
     evaluated(reversed_gradient(cnn()), tmp_path, **given, attacks="pgd:steps=2")
-    run = evaluated(reversed_gradient(cnn()), tmp_path, **given, attacks=["pgd:steps=2", "default"])
+    with ensemble("first", {"Linf": stages("default", "Linf")[:1]}) as first:
+        run = evaluated(reversed_gradient(cnn()), tmp_path, **given, attacks=["pgd:steps=2", first])
 
     assert check_of(run).status == "failed"
     assert "that the first steps did not break" in check_of(run).finding

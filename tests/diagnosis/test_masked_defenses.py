@@ -10,9 +10,10 @@ every_defense = pytest.mark.parametrize("name", DEFENSES)
 
 @pytest.fixture(scope="module")
 def diagnoses():
-    # Of a noisy network every query and every verdict takes many draws.
+    # Of a noisy network every query and every verdict takes many draws, and a quantised one is searched for long.
+    few = {"noisy": 8, "quantised": 16}
     return {
-        name: diagnosed(defended(name), 16 if name == "noisy" else 32, prove=True, loss=defense.loss)
+        name: diagnosed(defended(name), few.get(name, 32), prove=True, loss=defense.loss)
         for name, defense in DEFENSES.items()
     }
 

@@ -1,6 +1,7 @@
 """Masking by code in a forward method, where no layer can be named for it."""
 
 import linecache
+from functools import cache
 
 import pytest
 from torch import nn
@@ -29,9 +30,15 @@ LINES = {
 CAUSES = {"round": "step", "detach": "detached", "no_grad": "detached"}
 
 
+@cache
+def inline(kind):
+    """The diagnosis of a network that masks in its own forward, with its proof."""
+    return diagnosed(Inline(kind), 24, prove=True)
+
+
 @pytest.mark.parametrize("kind", CAUSES)
 def test_code_in_the_models_own_forward_is_found_and_undone_by_straight_through_gradients(kind):
-    diagnosis = diagnosed(Inline(kind), 32, prove=True)
+    diagnosis = inline(kind)
 
     assert diagnosis.verdict == "masked"
     assert causes(diagnosis) == [("", CAUSES[kind])]
@@ -46,7 +53,7 @@ def test_code_in_the_forward_of_an_inner_module_is_found_there(kind):
 
 @pytest.mark.parametrize("kind", LINES)
 def test_the_line_that_masks_comes_first(kind):
-    site = diagnosed(Inline(kind)).source[0]
+    site = inline(kind).source[0]
 
     assert site.file == nets.__file__
     assert site.code == LINES[kind] == linecache.getline(site.file, site.line).strip()
@@ -68,7 +75,7 @@ def test_logits_without_a_graph_are_the_fault_of_the_models_own_forward(kind, re
 
 def test_values_that_a_threshold_hides_from_the_gradient_call_for_the_whole_proof():
     """A Square of 32 queries found nothing, and the model was called clear; AutoAttack halves its robust accuracy."""
-    diagnosis = diagnosed(Inline("threshold"), 40, prove=True, eps="0.1")
+    diagnosis = diagnosed(Inline("threshold"), 24, prove=True, eps="0.1")
 
     assert diagnosis.verdict == "masked"
     assert diagnosis.proof.attack_search == "square:queries=500"
@@ -152,11 +159,11 @@ def test_images_that_go_through_numpy_are_attacked_without_gradients():
 
 
 def test_a_proven_cause_leaves_no_other_explanation_in_the_notes():
-    assert diagnosed(Inline("round"), 24, prove=True).notes == ()
+    assert inline("round").notes == ()
 
 
 def test_a_comparison_is_attacked_through_a_sigmoid():
-    diagnosis = diagnosed(Inline("compare"), 24, prove=True)
+    diagnosis = inline("compare")
 
     assert remedies(diagnosis) == {"straight-through"}
     assert diagnosis.proof.before is None

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from robustkit.checks import RULES
 from robustkit.primitives import ensembles
 from tests.small import TINY, shortened
 
@@ -14,6 +15,14 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch):
     monkeypatch.setitem(ensembles.ENSEMBLES, "tiny", TINY)
+
+
+@pytest.fixture
+def _no_straight_through(monkeypatch):
+    """Survivors are not attacked through operations that stop gradients, which takes a second for each model."""
+    monkeypatch.setattr(
+        "robustkit.checks.register.RULES", tuple(rule for rule in RULES if rule.name != "straight_through")
+    )
 
 
 @contextmanager

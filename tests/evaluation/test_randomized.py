@@ -21,8 +21,8 @@ def noisy() -> Classifier:
 
 
 def run(out=None, models=None, **more) -> Run:
-    settings = {"dataset": data(14), "attacks": ["fgsm", "pgd:steps=3"], "norm": "Linf", "eps": ["0.05", "0.1"]}
-    return evaluated(models or noisy(), out, **settings | more)
+    settings = {"dataset": data(9), "attacks": ["fgsm", "pgd:steps=3"], "norm": "Linf", "eps": ["0.05", "0.1"]}
+    return evaluated(models or noisy(), out, checks="none", **settings | more)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_each_image_has_its_share_of_right_draws(folder):
 def test_the_clean_row_counts_every_draw(folder):
     loaded = load_run(folder)
 
-    assert loaded.results.forwards[0] >= 14 * (32 + 32)
+    assert loaded.results.forwards[0] >= 9 * (32 + 32)
     assert loaded.results.forwards[0] == sum(row[-1] for row in evidence(folder)["drawn"] if row[3] == "clean")
 
 

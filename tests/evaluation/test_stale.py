@@ -25,7 +25,7 @@ COUNT = 8
 
 
 def run_of(model, folder, attacks="fgsm", **more):
-    return evaluated(model, folder, dataset=data(COUNT), attacks=attacks, eps="0.1", **more)
+    return evaluated(model, folder, dataset=data(COUNT), attacks=attacks, eps="0.1", checks="none", **more)
 
 
 def scaled(x: Tensor, by: float) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustkit import BlackBox, Classifier, attack, load_dataset
+from robustkit.checks.straight_through import RULE
 from robustkit.classifier.gradient_stops import gradient_stops
 from robustkit.errors import NoInputGradientError, UserError
 from tests.diagnosis.nets import base as trained
@@ -60,7 +61,7 @@ def worst(run) -> float:
 
 def test_a_search_inside_is_not_reported_as_robust_in_silence(base):
     """A layer that looks up the nearest training image left 68 % without a word; a smooth copy of it, 54 %."""
-    given = {"dataset": digits(60), "attacks": "apgd-t:steps=20,targets=3", "eps": EPS}
+    given = {"dataset": digits(30), "attacks": "apgd-t:steps=20,targets=3", "eps": EPS}
     own = evaluated(Retrieving(base), None, **given)
     through = evaluated(Retrieving(base), None, **given, straight_through=True)
 
@@ -74,7 +75,7 @@ def test_a_search_inside_is_not_reported_as_robust_in_silence(base):
 
 def test_votes_are_attacked_through_their_counts(base):
     """500 queries of Square left 76 % of an ensemble of votes; gradients through its counts leave 17 %."""
-    x, y = digits(40)
+    x, y = digits(24)
     with pytest.raises(NoInputGradientError, match="--straight-through"):
         attack(Voting(base), x, y, APGD(0.15, steps=20))
     through = attack(Classifier(Voting(base), straight_through=True), x, y, APGD(0.15, steps=20))
@@ -95,21 +96,23 @@ def test_a_detach_that_hides_nothing_is_no_alarm(base):
         def forward(self, logits: Tensor) -> Tensor:
             return logits - logits.amax(1, keepdim=True).detach()
 
-    run = evaluated(nn.Sequential(base, Centred()), None, dataset=digits(40), attacks="default", eps="0.05")
+    run = evaluated(nn.Sequential(base, Centred()), None, dataset=digits(20), attacks="default", eps="0.05")
 
     (stop,) = run.manifest["gradient_stops"]["sequential"]
     assert stop.startswith("detach (test_straight_through.py, line ")
     assert check_of(run).status == "ok"
 
 
-def test_masked_gradients_behind_noise_are_not_reported_as_robust_in_silence(base):
+def test_masked_gradients_behind_noise_are_not_reported_as_robust_in_silence(base, monkeypatch):
     """Nothing was measured on randomized models: noise before a detached branch left 25 % where it leaves 17 %."""
 
     def half_hidden(x: Tensor) -> Tensor:
         return torch.where(torch.arange(8) % 2 == 0, x, x.detach())
 
+    monkeypatch.setattr("robustkit.checks.register.RULES", (RULE,))
+    monkeypatch.setitem(RULE.probes[0].specification, "quick", "apgd:steps=10")
     model = Noisy(Changed(base, before=half_hidden), spread=0.02)
-    run = evaluated(Classifier(model, eot=4, draws=64), None, dataset=digits(24), attacks="apgd:steps=10", eps="0.1")
+    run = evaluated(Classifier(model, eot=2, draws=64), None, dataset=digits(20), attacks="apgd:steps=3", eps="0.1")
 
     assert check_of(run).status == "failed"
     assert check_of(run).numbers["drawn"] == 12
@@ -121,11 +124,13 @@ def test_noise_alone_stops_no_gradient():
     assert check_of(run).status == "not_applicable"
 
 
-def test_the_passes_are_made_once_and_an_interrupted_run_makes_the_rest(base, tmp_path):
-    given = {"dataset": digits(40), "attacks": "apgd:steps=5", "eps": "0.05"}
+def test_the_passes_are_made_once_and_an_interrupted_run_makes_the_rest(base, tmp_path, monkeypatch):
+    for probe, few in zip(RULE.probes, ("apgd:steps=3", "apgd-t:steps=3,targets=2"), strict=True):
+        monkeypatch.setitem(probe.specification, "quick", few)
+    given = {"dataset": digits(30), "attacks": "apgd:steps=3", "eps": "0.05"}
     whole = evaluated(Retrieving(base), None, **given)
     with pytest.raises(KeyboardInterrupt):
-        evaluated(Retrieving(base), tmp_path, **given, watch=Recorder(stop_after=90))
+        evaluated(Retrieving(base), tmp_path, **given, watch=Recorder(stop_after=70))
     again = evaluated(Retrieving(base), tmp_path, **given)
 
     assert check_of(again) == check_of(whole)
@@ -139,8 +144,8 @@ def test_the_passes_are_made_once_and_an_interrupted_run_makes_the_rest(base, tm
 def test_no_batch_size_changes_what_passes_straight_through(steps, base):
     runs = [
         evaluated(
-            Classifier(Retrieving(base), straight_through=True), None, dataset=digits(21), attacks=steps, eps=EPS,
-            batch_size=size,
+            Classifier(Retrieving(base), straight_through=True), None, dataset=digits(11), attacks=steps, eps=EPS,
+            batch_size=size, checks="none",
         )
         for size in (1, 5, 64)
     ]  # fmt: skip
