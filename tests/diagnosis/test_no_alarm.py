@@ -33,7 +33,7 @@ def test_an_adversarially_trained_network_raises_no_alarm():
     assert {row.verdict for row in diagnosis.rows} == {"faithful"}
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])
+@pytest.mark.parametrize("name", ["resnet18", pytest.param("mobilenet_v3_small", marks=pytest.mark.slow)])
 def test_a_stock_architecture_raises_no_alarm(name):
     # Smooth images: neighbours nearly tie in max pooling, which is then as far from linear as a layer can be.
     build = getattr(torchvision.models, name)

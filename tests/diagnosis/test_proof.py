@@ -107,7 +107,7 @@ def test_an_honest_network_on_which_attacks_succeed_is_clear(build, epochs, eps)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = fit(build(), epochs=epochs)
-    diagnosis = diagnosed(network, 64, prove=True, eps=eps)
+    diagnosis = diagnosed(network, 40, prove=True, eps=eps)
 
     assert diagnosis.verdict == "clear"
     assert diagnosis.causes == diagnosis.source == ()

@@ -13,6 +13,8 @@ from robustkit.primitives import ensembles
 from tests.diagnosis.nets import base as trained
 from tests.small import Recorder, cnn, data, evaluated, linear
 
+pytestmark = pytest.mark.usefixtures("_no_straight_through")
+
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
@@ -96,7 +98,7 @@ def test_the_remedy_silences_the_warnings(base):
     assert not run.manifest["warnings"]
 
 
-@pytest.mark.parametrize("attacks", ["small", ["noise:queries=20", "square:queries=60", "fgsm", "pgd:steps=10"]])
+@pytest.mark.parametrize("attacks", ["small", ["noise:queries=5", "square:queries=30", "fgsm", "pgd:steps=5"]])
 def test_an_honest_model_is_not_suspected(attacks, base):
     radii = ["Linf:0.1", "L2:0.5", "L1:2"]
     run = evaluated([base, cnn()], None, dataset=images(10), attacks=attacks, eps=radii, names=list("ab"))

@@ -21,7 +21,14 @@ ATTACKS = ["brief", "noise:queries=3"]
 
 def run(folder, models=("linear", "cnn"), **changes):
     made = {"linear": linear, "cnn": cnn}
-    asked = {"dataset": data(10), "attacks": ATTACKS, "eps": ["0.05", "0.1"], "keep_adversarial": True, **changes}
+    asked = {
+        "dataset": data(6),
+        "attacks": ATTACKS,
+        "eps": ["0.05", "0.1"],
+        "keep_adversarial": True,
+        "checks": "none",
+        **changes,
+    }
     return evaluated([Classifier(made[name](), name=name) for name in models], folder, **asked)
 
 
@@ -108,8 +115,8 @@ def test_a_run_merged_with_itself_is_itself(whole, tmp_path):
 
 REFUSED = {
     "another seed": ({"seed": 1}, "the seed"),
-    "other data": ({"dataset": (data(10)[0].flip(0), data(10)[1])}, "data"),
-    "fewer images": ({"samples": 8}, "data|number of images"),
+    "other data": ({"dataset": (data(6)[0].flip(0), data(6)[1])}, "data"),
+    "fewer images": ({"samples": 4}, "data|number of images"),
     "another model of one name": ({"models": ["cnn"]}, "The model linear is another one"),
     "an attack with other settings": ({"attacks": ["fgsm:restarts=2"]}, "The attack fgsm"),
 }

@@ -87,7 +87,7 @@ def test_images_that_are_classified_wrongly_cost_one_pass():
 
 @pytest.mark.parametrize("attacks", ["brief", "tiny", ["pgd:steps=20", "noise:queries=9"]], ids=str)
 def test_several_radii_are_predicted_together(attacks, brief):
-    assert_within_two(*both(cnn(), attacks=attacks, eps=["0.02", "0.1"]))
+    assert_within_two(*both(cnn(), 60, attacks=attacks, eps=["0.02", "0.1"]))
 
 
 def test_a_broken_image_costs_nothing_at_the_next_radius():
@@ -122,8 +122,8 @@ def test_an_audit_is_predicted(monkeypatch):
 
 
 def test_members_that_cost_much_attack_few_images(monkeypatch):
-    members = ("apgd-ce:steps=2", "apgd-t:steps=20,targets=9", "square:queries=60")
-    monkeypatch.setattr(thinning, "_PASSES", 2000)
+    members = ("apgd-ce:steps=2", "apgd-t:steps=10,targets=9", "square:queries=60")
+    monkeypatch.setattr(thinning, "_PASSES", 1000)
     monkeypatch.setitem(ensembles.ENSEMBLES, "dear", members)
     prediction, passes = both(Constant(3), attacks="dear", **always())
 

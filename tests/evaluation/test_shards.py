@@ -21,6 +21,7 @@ from tests.networks import Noisy
 from tests.small import Recorder, cnn, csv, data, evidence, linear
 
 EVERYTHING = {
+    "dataset": data(10),
     "attacks": ["brief", "noise:queries=3"], "eps": ["0.05", "0.1"], "keep_adversarial": True,
     "corruptions": "contrast", "severities": 1,
 }  # fmt: skip
@@ -70,7 +71,8 @@ def test_shards_have_the_rows_and_tables_of_one_run(count, whole, tmp_path):
 
 
 KINDS = {
-    "randomized": {"models": [Classifier(Noisy(linear(), spread=0.2), name="noisy", eot=3)], **FAST},
+    "randomized": {"models": [Classifier(Noisy(linear(), spread=0.2), name="noisy", eot=2)],
+                   "dataset": data(4), **FAST},
     "smoothed": {"models": [Classifier(linear(), name="smoothed", smoothing=Smoothing(0.2, n=12, n0=4))], **FAST},
     "transferred": {"models": [Classifier(linear(), name="linear")], "attacks": "mifgsm:steps=2", "eps": "0.1",
                     "surrogates": [Classifier(cnn(), name="cnn")]},

@@ -7,7 +7,7 @@ from robustkit.masked_defenses.selftest import CASES, SelftestResult, failed_che
 from tests.diagnosis.nets import base
 
 
-@pytest.mark.parametrize("name", ["quantised", "zeroed"])
+@pytest.mark.parametrize("name", [pytest.param("quantised", marks=pytest.mark.slow), "zeroed"])
 def test_a_network_without_gradients_sets_off_the_checks_that_are_expected(name):
     (case,) = (case for case in CASES if case.name == name)
     result = SelftestResult(case, failed_checks(case, build(name, base()), 0))
