@@ -1,6 +1,6 @@
 """Rows of attacks as columns: the same as row by row."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustkit.checks.attack_columns import AttackColumns
@@ -12,6 +12,7 @@ ROWS = st.tuples(
 ATTACKS = st.lists(st.lists(ROWS, unique_by=lambda row: row[0]).map(sorted), max_size=4)
 
 
+@settings(max_examples=40)
 @given(ATTACKS)
 def test_an_image_counts_with_its_first_error_or_its_last_row_and_all_passes(attacks):
     together = combined(AttackColumns.joined(AttackColumns.of(rows) for rows in attacks))

@@ -8,7 +8,7 @@ import robustkit
 from robustkit import UserError, compare, evaluate
 from robustkit.comparison.compare import _letters
 from tests.networks import Constant
-from tests.small import cnn, data, linear
+from tests.small import cnn, data, evaluated, linear
 
 X, Y = data(60)
 
@@ -68,7 +68,7 @@ def test_the_accuracies_are_those_of_the_runs():
 
 def test_two_runs_of_one_model_are_told_apart_by_name(tmp_path):
     for name in ("before", "after"):
-        run_of(linear(), out=tmp_path / name)
+        evaluated(linear(), tmp_path / name, dataset=data(20), attacks="noise:queries=2", eps="0.02")
     found = compare(tmp_path / "before", str(tmp_path / "after"))
 
     assert set(found.ranking["model"]) == {"before/sequential", "after/sequential"}

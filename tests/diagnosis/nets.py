@@ -66,7 +66,7 @@ def hardened() -> nn.Module:
     """The same network after a few epochs of adversarial training with PGD."""
     model, (x, y) = base(), load_dataset("digits", "train").batch(range(1099))
     optimiser, shuffle = torch.optim.Adam(model.parameters(), 2e-3), torch.Generator().manual_seed(0)
-    for _ in range(4):
+    for _ in range(3):
         for rows in torch.randperm(len(y), generator=shuffle).split(64):
             near = x[rows]
             for _ in range(3):

@@ -35,7 +35,7 @@ def run(folder: Path) -> Run:
     return evaluated(
         [cnn(), smoothed],
         folder,
-        dataset=data(4),
+        dataset=data(3),
         attacks=attacks,
         eps=radii,
         corruptions="contrast",

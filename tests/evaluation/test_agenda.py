@@ -25,7 +25,7 @@ ASKED = {
 }  # fmt: skip
 
 
-def resolved(images=14, **asked):
+def resolved(images=5, **asked):
     models = [Classifier(linear(), name="linear"), Classifier(cnn(), name="cnn")]
     return resolve(EvaluationRequest(models, dataset=data(images), watch=Recorder(), **{**ASKED, **asked}))
 
@@ -164,13 +164,13 @@ def test_a_run_that_was_cut_anywhere_goes_on_with_the_same_rows(whole, tmp_path)
 def test_a_poisonous_image_holds_up_nothing_else(whole, tmp_path):
     evaluation = resolved()
     store, agenda = begun(tmp_path, evaluation)
-    work(agenda, evaluation, random.Random(0), poison=7)
+    work(agenda, evaluation, random.Random(0), poison=3)
     store.close()
     rows, place = evidence(tmp_path), {"attacked": 4, "clean": 1}
 
-    assert {(model, sample) for model, sample, *_ in rows["failed"]} == {("linear", 7), ("cnn", 7)}
+    assert {(model, sample) for model, sample, *_ in rows["failed"]} == {("linear", 3), ("cnn", 3)}
     for name, column in place.items():
-        assert rows[name] == [row for row in whole[name] if row[column] != 7]
+        assert rows[name] == [row for row in whole[name] if row[column] != 3]
 
 
 def plain(images, *attacks):

@@ -39,7 +39,12 @@ def shorter(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "classes"),
-    [("autoattack", 3), ("autoattack-rand", 2), *(("autoattack-plus", classes) for classes in (2, 3, 4))],
+    [
+        ("autoattack", 3),
+        ("autoattack-rand", 2),
+        *(("autoattack-plus", classes) for classes in (2, 3)),
+        pytest.param("autoattack-plus", 4, marks=pytest.mark.slow),
+    ],
 )
 def test_few_classes_are_attacked_with_the_targets_that_there_are(name, classes, monkeypatch):
     shorter(monkeypatch)
@@ -64,7 +69,7 @@ def test_two_classes_with_the_whole_budget():
 
 def test_a_norm_whose_budget_differs_extends_a_run(tmp_path, monkeypatch):
     shorter(monkeypatch)
-    request = {"dataset": data(6), "attacks": "autoattack"}
+    request = {"dataset": data(3), "attacks": "autoattack", "checks": "none"}
     evaluated(linear(), tmp_path, eps=["L1:1.0"], **request)
     evaluated(linear(), tmp_path, eps=["L1:1.0", "Linf:0.1"], **request)
     grown = evaluated(linear(), tmp_path, eps=["L1:0.5", "L1:1.0", "Linf:0.1"], **request)

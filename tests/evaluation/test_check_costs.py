@@ -1,5 +1,6 @@
 """The passes of checks: never more than the plan says, and within a factor of two of what the pilot predicts."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from robustkit import Classifier
 from robustkit.checks import RULES
+from robustkit.checks.attack_probe import AttackProbe
 from robustkit.evaluation.check_costs import checks_at_most
 from robustkit.evaluation.evaluation import carry_out
 from robustkit.evaluation.prediction import predicted
@@ -23,7 +25,11 @@ CHEAP = ("normalisation", "unbounded", "gradient_direction", "longer_search", "e
 
 @pytest.fixture(autouse=True)
 def cheap_rules(monkeypatch):
-    monkeypatch.setattr("robustkit.checks.register.RULES", tuple(rule for rule in RULES if rule.name in CHEAP))
+    rules = tuple(rule for rule in RULES if rule.name in CHEAP)
+    monkeypatch.setattr("robustkit.checks.register.RULES", rules)
+    for probe in (probe for rule in rules for probe in rule.probes if isinstance(probe, AttackProbe)):
+        for level, text in probe.specification.items():
+            monkeypatch.setitem(probe.specification, level, re.sub(r"steps=\d+", "steps=12", text))
     monkeypatch.setattr("robustkit.checks.binarization._COUNT", 4)
 
 

@@ -30,6 +30,8 @@ def test_checks_that_are_killed_go_on_to_the_same_files_in_any_batch_size(tmp_pa
     rules = only("gradient_direction", "eight_bits", "restarts", "binarization")
     monkeypatch.setattr("robustkit.checks.register.RULES", rules)
     monkeypatch.setattr("robustkit.checks.binarization._COUNT", 2)
+    (restarts,) = only("restarts")
+    monkeypatch.setitem(restarts.probes[0].specification, "full", "pgd:steps=3,restarts=2")
     tried = list(moments(tmp_path, "full", 4))
 
     assert [moment.rows for moment in tried] == [moment.after for moment in tried]

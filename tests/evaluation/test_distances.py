@@ -8,13 +8,13 @@ import pytest
 from robustkit import evaluate, load_run
 from robustkit.classifier.oracle import Plain
 from robustkit.errors import UserError
-from tests.small import cnn, data, linear
+from tests.small import cnn, data, evaluated, linear
 
 
 @pytest.fixture(scope="module")
 def run():
     attacks, eps = ["fab:steps=20", "fab-t:steps=20,targets=3"], ["L2:minimum", "L2:0.5"]
-    return evaluate(linear(), dataset=data(40), attacks=attacks, eps=eps, samples=None)
+    return evaluate(linear(), dataset=data(24), attacks=attacks, eps=eps, samples=None)
 
 
 def at(run, eps_text):
@@ -40,7 +40,7 @@ def test_the_nearest_error_decides_what_breaks_at_a_radius(run):
 
 def test_the_median_is_that_of_the_rows_per_image(run):
     results = run.results[run.results.eps_text == "minimum"].set_index("attack")
-    nearest = np.full(40, math.inf)
+    nearest = np.full(24, math.inf)
     for name, rows in at(run, "minimum").items():
         distance = rows.l2.astype(float)[rows.verdict == "broken"]
         assert results.median_distance[name] == pytest.approx(distance.median())
@@ -72,9 +72,7 @@ def test_a_run_without_distances_has_no_curve():
 
 def test_distances_are_added_to_a_run_and_change_none_of_its_rows(tmp_path):
     def again(eps):
-        return evaluate(
-            cnn(), dataset=data(12), attacks="fab-t:steps=6,targets=2", eps=eps, samples=None, out=tmp_path / "run"
-        )
+        return evaluated(cnn(), tmp_path, dataset=data(12), attacks="fab-t:steps=6,targets=2", eps=eps, samples=None)
 
     before = again(["L2:0.3"]).samples
     after = again(["L2:0.3", "L2:minimum"]).samples
@@ -104,8 +102,10 @@ def test_an_attack_that_needs_a_radius_finds_distances_by_bisection_and_says_so(
 
 def test_an_interrupted_bisection_goes_on_to_the_same_rows(tmp_path, monkeypatch):
     def run(folder):
-        return evaluate(cnn(), dataset=data(8), attacks="pgd:steps=3,radii=5", eps=["L2:minimum"], samples=None,
-                        out=tmp_path / folder, batch_size=2)  # fmt: skip
+        return evaluated(
+            cnn(), tmp_path / folder, dataset=data(8), attacks="pgd:steps=3,radii=5", eps=["L2:minimum"], samples=None,
+            batch_size=2,
+        )  # fmt: skip
 
     asked, most, query = [], [float("inf")], Plain.query
 

@@ -64,7 +64,8 @@ def run(
         with torch.no_grad():
             network.model[-1].bias[3] += shift
         models.append(Classifier(network, name=name, **(ABOUT_SMOOTHING if name == "smoothed" else {}), **model or {}))
-    usual = {"dataset": data(COUNT), "attacks": request.attacks, "eps": request.radii, "samples": request.samples}
+    usual = {"dataset": data(COUNT), "attacks": request.attacks, "eps": request.radii, "samples": request.samples,
+             "checks": "none"}  # fmt: skip
     return evaluated(models, folder, **usual | more)
 
 

@@ -41,9 +41,9 @@ def test_a_frame_is_a_threat_model_and_may_also_be_a_mask():
     assert abs(accuracy(frame, "worst-case") - accuracy(masked, "worst-case")) <= 0.1
 
 
-def test_a_masked_run_says_so_in_every_row_and_on_the_page(tmp_path):
+def test_a_masked_run_says_so_in_every_row_and_on_the_page(tmp_path, brief):
     mask = load_mask(MIDDLE)
-    run = evaluated(cnn(), tmp_path, dataset=data(), attacks="default", eps=["0.05", "0.1"], mask=MIDDLE)
+    run = evaluated(cnn(), tmp_path, dataset=data(), attacks=brief, eps=["0.05", "0.1"], mask=MIDDLE)
     write_report([run], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
 

@@ -23,7 +23,7 @@ def cheap_rules(monkeypatch):
 
 
 def run(folder, models=("linear", "cnn"), **changes):
-    asked = {"dataset": data(12), "attacks": ["fgsm", "pgd:steps=5"], "eps": "0.05", "checks": "full", **changes}
+    asked = {"dataset": data(8), "attacks": ["fgsm", "pgd:steps=5"], "eps": "0.05", "checks": "full", **changes}
     return evaluated([Classifier(MADE[name](), name=name) for name in models], folder, **asked)
 
 

@@ -238,7 +238,10 @@ def test_a_gradient_that_is_not_finite_in_a_later_step_is_blamed_on_the_loss_too
         robustkit.attack(linear(), *data(12), PGD(eps="0.01", loss=overflowing))
 
 
-@pytest.mark.parametrize("name", ["log-odds", "ce", "margin", "dlr", "logit", "softmax-margin"])
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("ce", "margin", "logit")]
+
+
+@pytest.mark.parametrize("name", ["log-odds", "dlr", "softmax-margin", *OTHERS])
 def test_the_sign_of_a_known_loss_is_not_suspected(name):
     def own(logits, y):
         return losses.LOSSES[name].untargeted(logits, y)

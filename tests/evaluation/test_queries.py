@@ -5,7 +5,7 @@ import pytest
 
 from robustkit import evaluate
 from robustkit.errors import UserError
-from tests.small import Recorder, cnn, data, linear
+from tests.small import Recorder, cnn, data, evaluated, linear
 
 SQUARE, RAYS = "square:queries=30,restarts=2", "rays:queries=40,restarts=2"
 
@@ -17,7 +17,7 @@ def run():
 
 @pytest.fixture(scope="module")
 def nearest():
-    return evaluate(cnn(), dataset=data(24), attacks=RAYS, eps="Linf:minimum", samples=None)
+    return evaluate(cnn(), dataset=data(12), attacks=RAYS, eps="Linf:minimum", samples=None)
 
 
 def test_success_after_all_queries_is_the_success_rate_of_the_attack(run):
@@ -61,7 +61,7 @@ def test_the_distance_after_all_queries_is_the_distance_of_the_run(nearest):
 
 def test_the_distance_after_fewer_queries_is_that_of_a_smaller_budget(nearest):
     # RayS does not depend on its budget: 11 forwards are 10 queries and a verdict.
-    short = evaluate(cnn(), dataset=data(24), attacks="rays:queries=11", eps="Linf:minimum", samples=None)
+    short = evaluate(cnn(), dataset=data(12), attacks="rays:queries=11", eps="Linf:minimum", samples=None)
 
     assert nearest.query_curve([10]).median_distance[0] == pytest.approx(short.results.median_distance[1], rel=1e-6)
 
@@ -75,10 +75,10 @@ def test_distances_never_grow_with_queries(nearest):
 
 
 def test_a_run_that_was_killed_and_resumed_has_the_same_queries(tmp_path, nearest):
-    call = {"dataset": data(24), "attacks": RAYS, "eps": "Linf:minimum", "samples": None, "out": tmp_path}
+    call = {"dataset": data(12), "attacks": RAYS, "eps": "Linf:minimum", "samples": None}
     with pytest.raises(KeyboardInterrupt):
-        evaluate(cnn(), **call, watch=Recorder(stop_after=30), batch_size=5)
-    resumed = evaluate(cnn(), **call, batch_size=7)
+        evaluated(cnn(), tmp_path, **call, watch=Recorder(stop_after=15), batch_size=5)
+    resumed = evaluated(cnn(), tmp_path, **call, batch_size=7)
 
     assert resumed.samples[["queries", "distances"]].equals(nearest.samples[["queries", "distances"]])
 

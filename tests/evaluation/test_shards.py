@@ -7,6 +7,7 @@ import sqlite3
 import pytest
 
 from robustkit import Classifier, UserError, evaluate
+from robustkit.checks import RULES
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.evaluation.evaluation import carry_out
 from robustkit.evaluation.merging import merge
@@ -72,7 +73,7 @@ def test_shards_have_the_rows_and_tables_of_one_run(count, whole, tmp_path):
 
 KINDS = {
     "randomized": {"models": [Classifier(Noisy(linear(), spread=0.2), name="noisy", eot=2)],
-                   "dataset": data(4), **FAST},
+                   "dataset": data(4), "checks": "none", **FAST},
     "smoothed": {"models": [Classifier(linear(), name="smoothed", smoothing=Smoothing(0.2, n=12, n0=4))], **FAST},
     "transferred": {"models": [Classifier(linear(), name="linear")], "attacks": "mifgsm:steps=2", "eps": "0.1",
                     "surrogates": [Classifier(cnn(), name="cnn")]},
@@ -93,6 +94,8 @@ def test_every_kind_of_model_and_attack_can_be_divided(asked, tmp_path):
 
 def test_a_merged_run_grows_by_what_needs_all_images(monkeypatch, tmp_path):
     shorter(monkeypatch)
+    rules = [rule for rule in RULES if rule.name in ("zero_gradients", "gradient_direction", "longer_search")]
+    monkeypatch.setattr("robustkit.checks.register.RULES", rules)
     asked = {"models": [Classifier(linear(), name="linear")], "dataset": data(7), **FAST}
     more = {"audit": 1, "checks": "standard"}
     whole = csv(run(tmp_path / "whole", **asked, **more), tmp_path)

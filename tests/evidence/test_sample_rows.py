@@ -14,16 +14,16 @@ from robustkit import UserError, evaluate, load_run
 from robustkit.evidence.certificates import certified_samples
 from robustkit.evidence.run import SAMPLE_COLUMNS
 from robustkit.evidence.selection import selected
-from tests.small import cnn, data, linear
+from tests.small import cnn, data, evaluated, linear
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """An ensemble, an attack whose queries are counted, images that are wrong without an attack, and two radii."""
     folder, attacks = tmp_path_factory.mktemp("run"), ["fgsm", "rk-1", "square:queries=20"]
-    x, y = data(40)
-    y = torch.where(torch.arange(40) % 5 == 0, (y + 1) % 3, y)
-    evaluate(cnn(), dataset=(x, y), attacks=attacks, eps=["0.05", "0.1"], out=folder)
+    x, y = data(20)
+    y = torch.where(torch.arange(20) % 5 == 0, (y + 1) % 3, y)
+    evaluated(cnn(), folder, dataset=(x, y), attacks=attacks, eps=["0.05", "0.1"])
     return load_run(folder)
 
 

@@ -136,13 +136,13 @@ def _slow_projection(delta: np.ndarray, x: np.ndarray, eps: float) -> np.ndarray
     low, high = 0.0, float(np.abs(delta).max()) + 1
     if shrunk(0).sum() <= eps:
         return np.sign(delta) * shrunk(0)
-    for _ in range(200):
+    for _ in range(100):  # far beyond the 53 bits of a float64
         middle = (low + high) / 2
         low, high = (middle, high) if shrunk(middle).sum() > eps else (low, middle)
     return np.sign(delta) * shrunk(high)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(values=pairs, eps=st.floats(0, 5))
 def test_the_l1_projection_is_the_nearest_point(values, eps):
     x, delta = clean_and_point(values, torch.float64)
