@@ -1,5 +1,6 @@
 """Every function that takes a model restores the model, the images and torch's global state, also after an error."""
 
+import importlib
 import random
 import subprocess
 import sys
@@ -110,13 +111,16 @@ ENTRIES: dict[str, Callable[[Case], object]] = {
         Classifier(case.model, smoothing=FEW), case.x, case.y, PGD(EPS, "L2", steps=2)
     ),
     "evaluate": lambda case: robustkit.evaluate(
-        case.model, dataset=(case.x.detach(), case.y), attacks=["fgsm", "noise:queries=2"], eps=EPS
+        case.model, dataset=(case.x.detach(), case.y), attacks=["fgsm", "noise:queries=2"], eps=EPS, checks="none"
+    ),
+    "evaluate with checks": lambda case: robustkit.evaluate(
+        case.model, dataset=(case.x.detach(), case.y), attacks="fgsm", eps=EPS
     ),
     "evaluate a smoothed model": lambda case: robustkit.evaluate(
-        case.model, dataset=(case.x.detach(), case.y), attacks="fgsm", norm="L2", eps=EPS, smooth=FEW
+        case.model, dataset=(case.x.detach(), case.y), attacks="fgsm", norm="L2", eps=EPS, smooth=FEW, checks="none"
     ),
     "evaluate with a surrogate model": lambda case: robustkit.evaluate(
-        case.judge, dataset=(case.x.detach(), case.y), attacks="fgsm", eps=EPS, surrogates=case.model
+        case.judge, dataset=(case.x.detach(), case.y), attacks="fgsm", eps=EPS, surrogates=case.model, checks="none"
     ),
     "diagnose": lambda case: robustkit.diagnose(case.model, case.x, case.y, eps=5, norm="L0", layers=[case.relu]),
     "trace": lambda case: robustkit.trace(case.model, case.x, case.y, attack="fgsm", eps=EPS),
@@ -127,16 +131,24 @@ ENTRIES: dict[str, Callable[[Case], object]] = {
 }  # fmt: skip
 NO_GRADIENT = {"attack by queries", "certify", "predict"}
 FAILURES = [
-    (entry, where, calls)
+    pytest.param(entry, where, calls, marks=pytest.mark.slow) if calls == 1 else (entry, where, calls)
     for entry in ENTRIES
     for where in ("forward", "backward")
     for calls in ((0,) if where == "backward" and entry in NO_GRADIENT else (0, 1, 3))
+    if entry != "evaluate with checks"  # it is `evaluate` until then
 ]
-every_entry = pytest.mark.parametrize("entry", ENTRIES)
+# What checks do to a randomized model, `diagnose` does; an album is made of a trace.
+LONG = {"evaluate with checks", "album"}
 
 
-@pytest.mark.parametrize("hooked", [False, True], ids=["unhooked", "hooked"])
-@every_entry
+def entries(long: set[str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "entry", [pytest.param(entry, marks=pytest.mark.slow) if entry in long else entry for entry in ENTRIES]
+    )
+
+
+@pytest.mark.parametrize("hooked", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["unhooked", "hooked"])
+@entries(set())
 def test_a_call_changes_nothing(entry, hooked):
     case = Case(hooked=hooked)
     before = case.state()
@@ -146,7 +158,7 @@ def test_a_call_changes_nothing(entry, hooked):
 
 
 @pytest.mark.filterwarnings("ignore:.*is randomized")
-@every_entry
+@entries(LONG)
 def test_a_call_with_a_randomized_model_changes_nothing(entry):
     case = Case(lambda network: Noisy(Noisy(Noisy(network, "torch"), "numpy"), "python"))
     before = case.state()
@@ -206,6 +218,18 @@ def test_a_context_changes_nothing_once_it_is_left(context, fails):
     assert case.state() == before
 
 
+def test_the_first_import_of_rich_leaves_python_its_random_state(monkeypatch):
+    """It draws a random number."""
+    for name in [name for name in sys.modules if name == "robustkit.host" or name.split(".")[0] == "rich"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(robustkit, "host", robustkit.host)
+    before = random.getstate()
+    importlib.import_module("robustkit.host")
+
+    assert "rich.style" in sys.modules
+    assert random.getstate() == before
+
+
 FRESH = """
 import random
 import torch
@@ -218,6 +242,6 @@ assert random.getstate() == before
 """
 
 
+@pytest.mark.slow
 def test_the_first_evaluation_of_a_process_leaves_python_its_random_state():
-    """A library drew a random number when it was imported."""
     subprocess.run([sys.executable, "-c", FRESH], check=True, capture_output=True)
