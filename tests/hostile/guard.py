@@ -3,14 +3,13 @@
 import os
 import resource
 import signal
-import subprocess
-import sys
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from robustkit.errors import UserError
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = 30  # seconds; no case takes one of them, but those that once hung never ended
 MEMORY = 500 * 2**20  # bytes more than before
 
@@ -44,17 +43,30 @@ def not_refused(cases: Iterable[tuple[str, Callable[[], object]]]) -> dict[str, 
     return {name: text for name, text in outcomes.items() if text != "refused"}
 
 
-def run_limited(code: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    """The code in a process of its own, which is ended when it takes too much time or memory."""
+class Ended(NamedTuple):
+    """How a process ended."""
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
-        resource.setrlimit(resource.RLIMIT_DATA, (6 * 2**30, 6 * 2**30))
+    status: int  # -9: killed
+    text: str  # of its error
 
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, preexec_fn=limit, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+
+def run_limited(work: Callable[[], None], folder: Path) -> Ended:
+    """A function in a fork of this process, which is ended when it takes too much time or memory."""
+    told = folder / "told.txt"
+    child = os.fork()
+    if child == 0:
+        try:
+            data = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
+            resource.setrlimit(resource.RLIMIT_DATA, (data + 6 * 2**30, data + 6 * 2**30))
+            work()
+            os._exit(0)
+        except BaseException:
+            told.write_text(traceback.format_exc())
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    return Ended(os.waitstatus_to_exitcode(status), told.read_text() if told.exists() else "")
 
 
 def _no_answer(number: int, frame: object) -> None:
