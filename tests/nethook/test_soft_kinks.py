@@ -86,7 +86,12 @@ def test_max_pooling_passes_gradients_on_as_softmax_does(pool):
     assert torch.allclose(found, gradient(smooth, x, weights), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "googlenet", "shufflenet_v2_x0_5", "squeezenet1_1"])
+LARGE = ("resnet18", "mobilenet_v2", "googlenet")
+
+
+@pytest.mark.parametrize(
+    "name", ["shufflenet_v2_x0_5", "squeezenet1_1", *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)]
+)
 def test_networks_keep_their_values_and_with_no_width_their_gradients(name):
     torch.manual_seed(0)
     options = {"init_weights": False, "aux_logits": False} if name == "googlenet" else {}

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 import torch
-from robustkit.attacks import GeoDA, RayS, SignOPT
+from robustkit.attacks import GeoDA, HopSkipJump, RayS, SignOPT
 from robustkit.attacks.decision._label_search import LabelAttack, between, random_start
 from torch import nn
 
@@ -16,7 +16,19 @@ from tests.attacks.linear import linear
 from tests.problems import images, problem
 
 CASES = [(kind, norm) for kind in classes().values() if issubclass(kind, LabelAttack) for norm in kind.norms]
-every_search = pytest.mark.parametrize(("kind", "norm"), CASES, ids=[f"{kind.__name__}-{norm}" for kind, norm in CASES])
+
+
+def searches(slow: tuple[tuple[type[LabelAttack], str], ...] = ()) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        ("kind", "norm"),
+        [pytest.param(*case, marks=pytest.mark.slow if case in slow else (), id=f"{case[0].__name__}-{case[1]}")
+         for case in CASES],
+    )  # fmt: skip
+
+
+every_search = searches()
+# What the norm has no part in is tested in one of them.
+every_kind = searches(slow=((GeoDA, "Linf"), (GeoDA, "L1"), (HopSkipJump, "Linf")))
 
 
 class Distorted(nn.Module):
@@ -39,7 +51,7 @@ def on_a_network(kind: type[LabelAttack], norm: str, queries: int) -> NearestSta
 @cache
 def with_a_small_radius(kind: type[LabelAttack], norm: str) -> NearestState:
     made = problem("mlp", 12)
-    return driven(kind(0.001, norm, queries=60), made.model, aimed(made.x, made.y))
+    return driven(kind(0.001, norm, queries=40), made.model, aimed(made.x, made.y))
 
 
 @every_search
@@ -66,25 +78,25 @@ def test_more_queries_never_lead_further_away(kind, norm):
     assert more.median() < 0.9 * less.median()
 
 
-@every_search
+@every_kind
 def test_only_the_order_of_the_logits_matters(kind, norm):
     made = problem("mlp", 12)
-    distorted = driven(kind(0.001, norm, queries=60), Distorted(made.model), aimed(made.x, made.y))
+    distorted = driven(kind(0.001, norm, queries=40), Distorted(made.model), aimed(made.x, made.y))
 
     assert torch.equal(distorted.nearest, with_a_small_radius(kind, norm).nearest)
 
 
-@every_search
+@every_kind
 def test_the_radius_does_not_lead_the_search(kind, norm):
     made = problem("mlp", 12)
-    large = driven(kind(1, norm, queries=60), made.model, aimed(made.x, made.y))
+    large = driven(kind(1, norm, queries=40), made.model, aimed(made.x, made.y))
 
     assert torch.equal(with_a_small_radius(kind, norm).nearest, large.nearest)
 
 
 @every_search
 def test_a_targeted_search_keeps_errors_of_the_target_class_alone(kind, norm):
-    made = linear(3)
+    made = linear(3, count=20)
     target = (made.y + 1) % 3
     state = driven(kind(0.1, norm, queries=60), made.model, aimed(made.x, made.y, target))
     reached = state.distance.isfinite()
@@ -93,7 +105,7 @@ def test_a_targeted_search_keeps_errors_of_the_target_class_alone(kind, norm):
     assert torch.equal(made.model(state.nearest).argmax(1)[reached], target[reached])
 
 
-@every_search
+@every_kind
 def test_a_search_without_any_error_ends_and_says_so(kind, norm):
     x = images(3, 2, 5, 5)
     model = nn.Sequential(nn.Flatten(), nn.Linear(50, 3))
@@ -105,7 +117,7 @@ def test_a_search_without_any_error_ends_and_says_so(kind, norm):
     assert state.queries.tolist() == [39] * 3
 
 
-@every_search
+@every_kind
 def test_an_image_costs_exactly_its_queries_whatever_the_others_need(kind, norm):
     # Foolbox halves the step of a whole batch until that of its slowest image leads to an error.
     made = problem("mlp", 12)

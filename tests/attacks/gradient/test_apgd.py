@@ -9,6 +9,8 @@ from robustkit import attack
 from robustkit.errors import UserError
 from robustkit.primitives.rows import Rows
 from robustkit.testing import check_attack
+from robustkit.testing.contract import batch_size_order_and_neighbours_do_not_change_a_bit
+from robustkit.testing.subject import AttackUnderTest
 from tests.attacks.linear import linear
 from tests.problems import digits, images, problem, seen, trials
 
@@ -114,12 +116,12 @@ def test_it_starts_on_the_surface(norm, eps):
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_exactly_the_images_nearer_than_eps_break(norm):
-    made = linear(5)
+    made = linear(5, count=40)
     eps = made.distance[norm].quantile(0.5).item()
     clear = (made.distance[norm] / eps - 1).abs() > 0.02
     result = attack(made.model, made.x, made.y, APGD(eps, norm, steps=60, loss="margin", targets=4))
 
-    assert clear.sum() > 50
+    assert clear.sum() > 30
     assert torch.equal(result.success[clear], (made.distance[norm] < eps)[clear])
 
 
@@ -236,9 +238,13 @@ def test_an_error_behind_a_ridge_is_found_from_a_larger_ball(norm, eps):
     assert far.success.sum() >= 10
 
 
-@pytest.mark.parametrize(
-    "norm", [pytest.param("Linf", marks=pytest.mark.slow), pytest.param("L2", marks=pytest.mark.slow), "L1"]
-)
+@pytest.mark.parametrize("norm", NORMS)
+def test_shrinking_balls_give_the_same_bits_in_any_batch(norm):
+    batch_size_order_and_neighbours_do_not_change_a_bit(AttackUnderTest(APGD(1, norm, steps=4, start_radius=4.0)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", NORMS)
 def test_shrinking_balls_keep_the_contract_of_every_attack(norm):
     check_attack(APGD(1, norm, steps=4, start_radius=4.0))
 

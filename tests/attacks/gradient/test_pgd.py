@@ -15,7 +15,7 @@ NORMS = ["Linf", "L2", "L1"]
 @pytest.mark.parametrize("factor", [0.98, 1.02])
 def test_two_linear_classes_break_just_outside_of_their_distance(norm, factor):
     made = linear(2)
-    for row in range(0, 60, 12):
+    for row in (0, 24, 48):
         eps = factor * made.distance[norm][row].item()
         # The default steps leave a random start's sideways part at a few per cent of eps; longer ones do not.
         method = PGD(eps, norm, steps=60, step_size=eps / 5)
@@ -27,13 +27,13 @@ def test_two_linear_classes_break_just_outside_of_their_distance(norm, factor):
 @pytest.mark.parametrize("norm", NORMS)
 def test_exactly_the_images_nearer_than_eps_break(norm):
     # The margin towards each class in turn is linear, so the nearest error is found.
-    made = linear(5)
+    made = linear(5, count=40)
     eps = made.distance[norm].quantile(0.5).item()
     clear = (made.distance[norm] / eps - 1).abs() > 0.02
     method = PGD(eps, norm, steps=60, step_size=eps / 5, loss="margin", targets=4)
     result = attack(made.model, made.x, made.y, method)
 
-    assert clear.sum() > 50
+    assert clear.sum() > 30
     assert torch.equal(result.success[clear], (made.distance[norm] < eps)[clear])
 
 

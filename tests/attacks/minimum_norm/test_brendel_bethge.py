@@ -10,14 +10,6 @@ from tests.attacks.linear import linear, sparse_linear
 NORMS = ["L2", "Linf", "L1"]
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_the_nearest_error_of_a_linear_classifier_is_found(norm):
-    made = linear(2, count=5)
-    state = last_state(BrendelBethge(1, norm, steps=20, radius=0.03), made.model, untargeted(made.x, made.y))
-
-    assert torch.allclose(state.distance, made.distance[norm].double(), rtol=0.01, atol=1e-6)
-
-
 def test_the_second_walk_finds_the_class_that_the_first_one_missed():
     # With one walk, from noise, seven of these images ended at the boundary of a farther class.
     made = linear(5, count=20)

@@ -11,11 +11,11 @@ NORMS = ["Linf", "L2", "L1"]
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.slow), 5])
 def test_the_nearest_error_of_a_linear_classifier_is_found(norm, classes):
-    made = linear(classes)
+    made = linear(classes, count=20)
     # The radius does not matter: the nearest error is looked for, inside of the ball or not.
-    state = last_state(FAB(0.01, norm, steps=60, classes=classes - 1), made.model, untargeted(made.x, made.y))
+    state = last_state(FAB(0.01, norm, steps=40, classes=classes - 1), made.model, untargeted(made.x, made.y))
 
     # One image is 6e-5 away from an error: there, the rounding of fp32 logits counts.
     assert torch.allclose(state.distance, made.distance[norm].double(), rtol=0.01, atol=1e-6)
@@ -25,7 +25,7 @@ def test_the_nearest_error_of_a_linear_classifier_is_found(norm, classes):
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_exactly_the_images_nearer_than_eps_break_with_one_trial_per_class(norm):
-    made = linear(5)
+    made = linear(5, count=30)
     eps = made.distance[norm].quantile(0.5).item()
     clear = (made.distance[norm] / eps - 1).abs() > 0.02
     result = attack(made.model, made.x, made.y, FAB(eps, norm, steps=30, targets=4))
