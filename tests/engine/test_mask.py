@@ -189,8 +189,8 @@ def test_each_image_keeps_to_its_own_mask_with_the_result_that_it_has_alone(meth
 
 # Queries guessed ahead, gradients of several classes, bisection, an objective with a phase, restarts, labels only.
 # Queries without gradients, or with that of one class.
-SEVERAL = ["square:queries=12", "deepfool:steps=4", "pgd:steps=2,radii=4", "gama:steps=4", "boundary:queries=16",
-           "vfga:steps=3", "superdeepfool:steps=4"]  # fmt: skip
+SEVERAL = ["square:queries=12", "deepfool:steps=3", "pgd:steps=2,radii=3", "gama:steps=4", "boundary:queries=12",
+           "vfga:steps=2", "superdeepfool:steps=3"]  # fmt: skip
 NORM = {"boundary": "L2", "vfga": "L0", "superdeepfool": "L2"}
 
 

@@ -71,7 +71,7 @@ def test_a_search_in_bf16_is_measured_in_full_precision():
     assert median(each.obtained / each.predicted for each in near) == pytest.approx(1, abs=0.1)
 
 
-@pytest.mark.parametrize("rows", [16, 40])
+@pytest.mark.parametrize("rows", [16, pytest.param(40, marks=pytest.mark.slow)])
 def test_out_of_memory_halves_the_measurement_and_changes_nothing(monkeypatch, rows):
     reference = measured(70)
     asked = with_memory_for(rows, monkeypatch)
@@ -128,7 +128,7 @@ def test_the_clean_image_is_measured_where_the_best_point_is_near():
     assert all(shorter[sample].nearness.at_clean == found[sample].nearness.at_clean for sample in near)
 
 
-@pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
+@pytest.mark.parametrize("norm", ["L1", *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("Linf", "L2"))])
 def test_the_gradient_at_the_clean_image_of_an_honest_network_is_believed_at_the_declared_cost(norm):
     made = problem("cnn", 1, 8, 8, count=40)
     attack = APGD({"Linf": 0.01, "L2": 0.05, "L1": 0.2}[norm], norm, steps=3, loss="margin")
@@ -154,7 +154,7 @@ def test_the_gradient_at_the_clean_image_of_an_honest_network_is_believed_at_the
             assert {more - 2 * less for more, less in spared} <= {1, 2}
 
 
-@pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
+@pytest.mark.parametrize("norm", ["Linf", *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("L2", "L1"))])
 def test_what_a_front_hides_is_found_with_the_same_bits_in_any_batch(norm):
     made = problem("cnn", 1, 8, 8, count=16)
     # A class that is switched off has a huge logit, beside which every change looks small.
@@ -175,7 +175,7 @@ def test_what_a_front_hides_is_found_with_the_same_bits_in_any_batch(norm):
     assert 0 < sum(share > 0.05 for share in unseen) <= len(unseen)
 
 
-@pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
+@pytest.mark.parametrize("norm", ["L2", *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("Linf", "L1"))])
 def test_a_random_step_finds_a_gradient_that_is_reversed_at_some_values_with_the_same_bits_in_any_batch(norm):
     """`rk-9` left 80 % where a fifth was reversed, for AutoAttack's 38 %, without a word."""
     made = problem("cnn", 1, 8, 8, count=16)

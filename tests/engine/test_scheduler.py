@@ -137,7 +137,7 @@ def test_restarts_begin_at_different_points():
     assert not any(torch.equal(a.x_adv, b.x_adv) for a, b in both)
 
 
-@pytest.mark.parametrize("slots", [1, 2, 7, 16, 17, 200])
+@pytest.mark.parametrize("slots", [1, 7, 200, *(pytest.param(slots, marks=pytest.mark.slow) for slots in (2, 16, 17))])
 def test_outcomes_do_not_depend_on_slots(slots):
     made = grey(40)
     reference = outcomes(Classifier(made.model), SHORT, jobs_of(made), slots=64)
@@ -189,7 +189,9 @@ def test_the_last_point_is_judged_also_when_the_search_network_claims_no_success
     assert {outcome.queries for outcome in ended} == {4}
 
 
-@pytest.mark.parametrize("failures", [{0}, {3}, {0, 1}, {2, 5}])
+@pytest.mark.parametrize(
+    "failures", [{0, 1}, {2, 5}, *(pytest.param(failures, marks=pytest.mark.slow) for failures in ({0}, {3}))]
+)
 def test_out_of_memory_halves_the_slots_and_changes_nothing(monkeypatch, failures):
     made = grey(40)
     reference = outcomes(Classifier(made.model), SHORT, jobs_of(made), slots=32)
