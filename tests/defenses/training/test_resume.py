@@ -14,7 +14,7 @@ from safetensors.torch import save, save_file
 from robustkit.errors import UserError
 from tests.defenses import crash, nets
 from tests.defenses.crash import ALL, DIGITS, SHORT, StopError, killed, run
-from tests.defenses.nets import VAL, changed, net, same_weights, state
+from tests.defenses.nets import VAL, changed, judge_quickly, net, same_weights, state
 
 ADAMW = SHORT.but(optimizer="adamw", lr=1e-3, objective="trades:2", bn="split", guard=False)
 BF16 = SHORT.but(bf16=True, awp=0.01, ema=0.9, attack="apgd:steps=2")
@@ -24,6 +24,7 @@ FREE = SHORT.but(attack="free:3", eps_warmup=0.5)
 @pytest.fixture(scope="module", autouse=True)
 def _checkpoint_after_each_step():
     with pytest.MonkeyPatch.context() as patch:
+        judge_quickly(patch)
         patch.setattr(training, "_CHECKPOINT_SECONDS", 0.0)
         yield
 
@@ -65,7 +66,6 @@ def test_interrupted_several_times_it_ends_as_if_never_interrupted(tmp_path, who
     assert_same(run(tmp_path), whole)
 
 
-@pytest.mark.usefixtures("judged_quickly")
 @pytest.mark.parametrize(("recipe", "step"), [(ADAMW, 4), (FREE, 11), (BF16, 5)], ids=["adamw", "free", "bf16"])
 def test_every_kind_of_state_is_in_the_checkpoint(tmp_path, recipe, step):
     with pytest.raises(StopError):
@@ -80,7 +80,6 @@ def test_killed_it_ends_as_if_never_interrupted(tmp_path, whole):
     assert_same(run(tmp_path), whole)
 
 
-@pytest.mark.usefixtures("judged_quickly")
 def test_a_finished_training_takes_no_further_step(tmp_path, monkeypatch):
     recipe = ALL.but(epochs=1, freeze="all-but:fc")
     first = run(tmp_path, recipe)
@@ -89,7 +88,6 @@ def test_a_finished_training_takes_no_further_step(tmp_path, monkeypatch):
     assert_same(run(tmp_path, recipe), first)
 
 
-@pytest.mark.usefixtures("judged_quickly")
 def test_a_finished_training_keeps_no_state_to_go_on_from(tmp_path):
     network, _ = run(tmp_path, SHORT.but(epochs=1))
     content = read_tensors(tmp_path / "training.safetensors")
@@ -98,7 +96,6 @@ def test_a_finished_training_keeps_no_state_to_go_on_from(tmp_path):
     assert set(content.groups["best"]) == set(network.state_dict())
 
 
-@pytest.mark.usefixtures("judged_quickly")
 def test_a_finished_training_may_leave_its_weights_to_the_model_file(tmp_path):
     network, first = run(tmp_path, SHORT.but(epochs=1))
     save_file(network.state_dict(), tmp_path / "model.safetensors")
@@ -111,7 +108,6 @@ def test_a_finished_training_may_leave_its_weights_to_the_model_file(tmp_path):
         run(tmp_path, SHORT.but(epochs=1))
 
 
-@pytest.mark.usefixtures("judged_quickly")
 def test_weights_that_the_model_file_does_not_have_are_kept(tmp_path):
     run(tmp_path, SHORT.but(epochs=1))
     save_file({"other": torch.ones(1)}, tmp_path / "model.safetensors")
@@ -120,7 +116,6 @@ def test_weights_that_the_model_file_does_not_have_are_kept(tmp_path):
     assert set(read_tensors(tmp_path / "training.safetensors").groups) == {"best"}
 
 
-@pytest.mark.usefixtures("judged_quickly")
 def test_a_roll_back_is_in_the_checkpoint(tmp_path, monkeypatch):
     recipe = SHORT.but(epochs=3, attack="fgsm", lr=1e-4)
     calls = iter([False, True, False, False, True, False])
@@ -210,7 +205,6 @@ def test_a_broken_checkpoint_is_named_and_leaves_the_model_unchanged(checkpoint,
     assert changed(network, before) == set()
 
 
-@pytest.mark.usefixtures("judged_quickly")
 def test_only_the_checkpoint_is_left_in_the_folder(tmp_path):
     (tmp_path / ".training.safetensors.abc.part").write_bytes(b"of a training that was killed while writing")
     run(tmp_path, SHORT.but(epochs=1))

@@ -71,6 +71,7 @@ def test_unfreezing_by_epoch():
     assert by_epoch == [deep, deep, shallow, shallow, set(), set()]
 
 
+@pytest.mark.usefixtures("judged_quickly")
 @pytest.mark.parametrize(
     ("text", "optimizer"),
     [("prefix:layer1", "sgd"), ("all-but:fc", "adamw"), ("layer1", "adamw"), ("conv1.weight", "sgd")],
@@ -89,6 +90,7 @@ def test_frozen_weights_and_their_statistics_keep_their_bits(text, optimizer):
     assert all(weight.requires_grad for weight in network.parameters())
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_frozen_batchnorm_statistics_keep_their_bits():
     moved = moved_in(EVERYTHING.but(bn="frozen", lr=0.005), net())
 
@@ -103,6 +105,7 @@ def test_batch_statistics_move_where_weights_learn():
     assert "bn1.running_mean" not in moved
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_what_the_caller_froze_stays_frozen_with_its_statistics():
     network = net()
     for layer in (network.conv1, network.bn1):
