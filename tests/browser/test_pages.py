@@ -133,7 +133,7 @@ def edge(page: Any, table: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["finetune", "diagnose"])
+@pytest.mark.parametrize("name", [pytest.param("finetune", marks=pytest.mark.slow), "diagnose"])
 def test_the_edge_of_a_table_is_shaded_as_long_as_there_is_more_to_scroll(name, scheme, opened):
     page = opened(PAGES[name](), width=390, scheme=scheme, script=False).page
     page.evaluate(FOLD, True)

@@ -76,22 +76,22 @@ def looks(count: int, number: int = 0, **more: Any) -> list[Look]:
 
 
 def test_a_verdict_is_the_class_of_most_draws():
-    x = sides(40)
+    x = sides(20)
     with Classifier(Coin(0.7)).session(x) as session:
-        verdicts = session.oracle.verdicts(x, looks(80))
+        verdicts = session.oracle.verdicts(x, looks(40))
 
-    # A single draw would get 24 of the eighty wrong, the plurality of 64 none and one in a thousand.
-    assert verdicts.labels.tolist() == [0] * 40 + [1] * 40
+    # A single draw would get twelve of the forty wrong, the plurality of 64 none and one in a thousand.
+    assert verdicts.labels.tolist() == [0] * 20 + [1] * 20
     assert max(verdicts.forwards) <= 512
 
 
 def test_where_both_classes_are_as_likely_nothing_is_broken():
-    x = sides(30)
+    x = sides(12)
     with Classifier(Coin(0.5)).session(x) as session:
-        labels = session.oracle.verdicts(x, looks(60, number=1)).labels
+        labels = session.oracle.verdicts(x, looks(24, number=1)).labels
 
     # The same draws for all would have given all images one verdict, and bare votes half of them the wrong one.
-    assert labels.tolist() == [ABSTAINS] * 60
+    assert labels.tolist() == [ABSTAINS] * 24
 
 
 def test_images_do_not_share_their_draws():
@@ -105,14 +105,14 @@ def test_images_do_not_share_their_draws():
 
 
 def test_a_point_that_does_not_end_its_trial_is_given_up_early():
-    x = sides(15)
+    x = sides(6)
     with Classifier(Coin(0.5)).session(x) as session:
         early, late = (
-            sum(session.oracle.verdicts(x, looks(30, number=1, final=final)).forwards) for final in (False, True)
+            sum(session.oracle.verdicts(x, looks(12, number=1, final=final)).forwards) for final in (False, True)
         )
 
-    assert late == 30 * 1024
-    assert early < 30 * 70
+    assert late == 12 * 1024
+    assert early < 12 * 70
 
 
 def test_a_label_whose_votes_are_close_is_no_label():
@@ -122,17 +122,17 @@ def test_a_label_whose_votes_are_close_is_no_label():
 
 
 def test_with_the_attack_off_nothing_is_broken():
-    x, y = sides(20), torch.tensor([0] * 20 + [1] * 20)
+    x, y = sides(12), torch.tensor([0] * 12 + [1] * 12)
     result = robustkit.attack(Classifier(Coin(0.62), eot=2), x, y, PGD(0.0, steps=2, restarts=2))
 
     # Nearly all images are right by majority, and none may be broken with a chance above 0.001.
-    assert result.clean_correct.sum() > 35
+    assert result.clean_correct.sum() > 21
     assert result.success.sum() == 0
 
 
 def test_broken_points_stay_broken_under_a_thousand_fresh_draws():
     made = digits()
-    x, y = made.x[:40], made.y[:40]
+    x, y = made.x[:30], made.y[:30]
     model = Noisy(made.model, spread=0.25)
     result = robustkit.attack(Classifier(model, eot=5), x, y, PGD(0.1, steps=5))
     broken = result.success.nonzero().flatten().tolist()

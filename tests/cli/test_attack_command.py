@@ -127,7 +127,7 @@ def test_the_nearest_error_is_found_without_a_radius(pictures, robustkit, place)
 def test_names_from_two_folders_do_not_collide(pictures, painted, robustkit, place):
     draw(place / "more" / "0.png", data(10)[0][0])
     draw(place / "more" / "0.comparison.png", data(10)[0][0])
-    robustkit(*RUN, "photos/0.png", "more/0.png", "more/0.comparison.png", "--eps", "0.2")
+    robustkit(*RUN, "photos/0.png", "more/0.png", "more/0.comparison.png", "-a", "fgsm", "--eps", "0.2")
     table = pd.read_csv(place / "made" / "results.csv")
 
     assert table.outcome.tolist() == ["broken"] * 3
@@ -191,7 +191,7 @@ def test_published_weights_bring_their_size_and_class_names(painted, robustkit, 
     published = pretrained.Pretrained(Colours(), "V1", 1000, 224, pretrained.Normalisation(halves, halves))
     monkeypatch.setattr(pretrained, "torchvision_pretrained", lambda name, weights: published)
     Image.new("RGB", (300, 240), (200, 90, 203)).save(place / "snail.png")
-    words = ("snail.png", "--label", "snail", "--target", "Goldfish", "--eps", "8/255")
+    words = ("snail.png", "--label", "snail", "--target", "Goldfish", "--eps", "8/255", "-a", "pgd:steps=3")
     printed = robustkit("attack", "-q", "-m", "resnet18", *words, "--out", "made")
 
     assert "snail.png: snail" in printed.out
@@ -426,7 +426,7 @@ def test_a_model_of_labels_gets_no_probability(pictures, robustkit, place, title
     (place / "labels.py").write_text(LABELS)
     label = str(classes_of(read(pictures[0]))[0])
     printed = robustkit(
-        "attack", "-q", "-m", "labels.py:model", "photos", "-a", "rays:queries=60", "--norm", "Linf", "--eps", "0.3",
+        "attack", "-q", "-m", "labels.py:model", "photos", "-a", "rays:queries=20", "--norm", "Linf", "--eps", "0.3",
         "--label", label, "--out", "made",
     )  # fmt: skip
 
@@ -438,7 +438,7 @@ def test_a_server_of_labels_gets_no_probability(pictures, robustkit, place, titl
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with serving(label_alone) as server:
         printed = robustkit(
-            "attack", "-q", "-m", server.url, "--num-classes", "10", "photos", "-a", "rays:queries=60",
+            "attack", "-q", "-m", server.url, "--num-classes", "10", "photos", "-a", "rays:queries=20",
             "--eps", "0.3", "--out", "made",
         )  # fmt: skip
 

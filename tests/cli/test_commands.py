@@ -66,7 +66,7 @@ def test_a_plan_names_the_mask_and_refuses_what_is_none(robustkit):
 
 def test_the_bound_of_a_plan_is_never_exceeded(robustkit, place):
     attacks = ("-a", "pgd:steps=3,restarts=2", "-a", "noise:queries=4")
-    words = (*MODEL, "-m", "net.py:sure", *DATA, *attacks, "--eps", "0.02")
+    words = (*MODEL, "-m", "net.py:sure", *DATA, *attacks, "--eps", "0.02", "-n", "10")
     total = robustkit("evaluate", *words, "--plan").out.splitlines()[-1]
     robustkit("evaluate", "-q", *words, "--out", "run")
     table = pd.read_csv(place / "run" / "results.csv")

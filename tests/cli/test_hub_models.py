@@ -13,7 +13,7 @@ from tests.cli.conftest import DATA
 
 transformers: Any = pytest.importorskip("transformers")
 
-RUN = ("evaluate", "-q", *DATA, "-a", "fgsm", "--eps", "0.1", "--out", "run")
+RUN = ("evaluate", "-q", *DATA, "-n", "8", "-a", "fgsm", "--eps", "0.1", "--out", "run")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_two_folders_of_one_name_are_told_apart(robustkit, place, vit):
 
 def test_pictures_are_resized_for_the_model_and_get_its_labels(robustkit, place, vit):
     save_image(torch.rand(1, 3, 24, 30, generator=torch.Generator().manual_seed(0)), place / "cat.png")
-    printed = robustkit("attack", "cat.png", "-m", vit, "--eps", "0.5", "-q")
+    printed = robustkit("attack", "cat.png", "-m", vit, "--eps", "0.5", "-a", "fgsm", "-q")
 
     assert printed.status == 0, printed.err
     assert "cat.png: kind" in printed.out
@@ -64,7 +64,7 @@ def test_pictures_are_resized_for_the_model_and_get_its_labels(robustkit, place,
 def test_a_network_of_gray_images_gets_gray_pictures(robustkit, place):
     save_vit(place / "gray", 1)
     save_image(torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0)), place / "cat.png")
-    printed = robustkit("attack", "cat.png", "-m", "hf:gray", "--eps", "0.5", "-q")
+    printed = robustkit("attack", "cat.png", "-m", "hf:gray", "--eps", "0.5", "-a", "fgsm", "-q")
 
     assert printed.status == 0, printed.err
 

@@ -61,9 +61,9 @@ WORDS = (
     "-a",
     "fgsm",
     "-a",
-    "pgd:steps=3",
+    "pgd:steps=2",
 )
-WORDS = (*WORDS, "--eps", "0.05", "--eps", "0.1", "-b", "4", "-n", "12")
+WORDS = (*WORDS, "--eps", "0.05", "--eps", "0.1", "-b", "4", "-n", "8")
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 
@@ -164,7 +164,9 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("size", ["4k", "40k", "80k", "120k", "160k", "200k"])
+@pytest.mark.parametrize(
+    "size", ["4k", "120k", *(pytest.param(size, marks=pytest.mark.slow) for size in ("40k", "80k", "160k", "200k"))]
+)
 def test_a_full_disk_is_reported_in_one_line_and_the_run_is_resumed_once_there_is_room(size, place, robustkit):
     words = ("evaluate", "-q", "-m", "net.py:factory", "-d", "digits.npz", "-a", "fgsm", "-a", "pgd:steps=3")
     robustkit(*words, "--out", "whole")

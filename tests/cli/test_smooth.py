@@ -73,7 +73,7 @@ def test_a_smoothing_that_cannot_be_done_is_refused_in_one_line(case, dry, robus
 
 
 @pytest.mark.usefixtures("judged_quickly")
-@pytest.mark.parametrize("norm", ["L2", "Linf"])
+@pytest.mark.parametrize("norm", ["L2", pytest.param("Linf", marks=pytest.mark.slow)])
 def test_a_tuning_with_noise_prints_the_command_that_evaluates_the_smoothed_model(norm, robustkit, place):
     printed = robustkit(*TUNE, "--norm", norm, "--set", "attack=gaussian:sigma=0.25")
     (line,) = [line for line in printed.out.splitlines() if line.startswith("Evaluate it: robustkit ")]

@@ -116,7 +116,7 @@ def test_another_architecture_lists_the_first_differences(tmp_path, state):
     assert "conv5.0.weight is [2, 2], not [1024, 192, 1, 1]" in str(caught.value)
 
 
-@pytest.mark.parametrize(("kernel", "channels"), [(3, 1), (7, 3)])
+@pytest.mark.parametrize(("kernel", "channels"), [(3, 1), pytest.param(7, 3, marks=pytest.mark.slow)])
 def test_a_resnet_gets_the_stem_of_its_checkpoint(tmp_path, kernel, channels):
     with torch.random.fork_rng():
         network = torchvision.models.resnet18(weights=None, num_classes=4)

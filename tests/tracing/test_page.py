@@ -26,7 +26,7 @@ class Page(Tags):
 
 @pytest.fixture(scope="module")
 def found() -> tuple[Traced, Album]:
-    chosen = problem("cnn", 1, 8, 8, count=24)
+    chosen = problem("cnn", 1, 8, 8, count=10)
     traced = trace(chosen.model, chosen.x, chosen.y, attack="pgd:steps=5", eps="0.03")
     return traced, album(chosen.model, traced, images=3, channels=2)
 
@@ -39,7 +39,7 @@ def text(found: tuple[Traced, Album]) -> str:
 @pytest.fixture(scope="module")
 def hostile() -> str:
     """A page whose every name comes from somebody who means ill."""
-    chosen = problem("cnn", 1, 8, 8, count=24)
+    chosen = problem("cnn", 1, 8, 8, count=10)
     traced = trace(chosen.model, chosen.x, chosen.y, attack="fgsm", eps=0.03)
     named = [
         replace(call, key=call.key._replace(layer=call.key.layer + HOSTILE), kind=HOSTILE) for call in traced.calls
