@@ -52,11 +52,30 @@ def module_name(file: Path) -> str:
 FILES = {module_name(file): file for top in ("robustkit", *WINGS) for file in sorted((ROOT / top).rglob("*.py"))}
 
 
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(FILES[name].read_text(encoding="utf-8"))
+
+
+@cache
+def nodes(name: str) -> tuple[ast.AST, ...]:
+    """All nodes of a module; to walk through them again takes as long as to parse it."""
+    return tuple(ast.walk(tree(name)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten_trees() -> Iterator[None]:
+    """Half a million nodes would slow the garbage collector down for all other tests."""
+    yield
+    tree.cache_clear()
+    nodes.cache_clear()
+
+
 def imports_of(name: str) -> Iterator[str]:
     """Modules and names that a module of the package imports from the package, also within functions."""
     file = FILES[name]
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in nodes(name):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("robustkit"))
         elif isinstance(node, ast.ImportFrom):
@@ -115,8 +134,8 @@ def test_each_new_tensor_names_its_device():
     # With torch.set_default_device("cuda") numbers of images were on the GPU, and a run ended in a TypeError.
     silent = [
         f"{name}:{call.lineno}"
-        for name, file in FILES.items()
-        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for name in FILES
+        for call in nodes(name)
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
         and isinstance(call.func.value, ast.Name) and call.func.value.id == "torch"
         and call.func.attr in TENSORS_FROM_NOTHING and not any(key.arg in ("device", None) for key in call.keywords)
@@ -165,8 +184,8 @@ def test_no_wing_imports_another():
 
 def test_a_public_class_name_stands_for_one_class():
     places = defaultdict(list)
-    for name, file in FILES.items():
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    for name in FILES:
+        for node in tree(name).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(name)
 
@@ -182,8 +201,7 @@ def test_the_packages_that_are_installed_are_those_of_the_tree():
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.startswith("robustkit.attacks.")])
 def test_an_attack_calls_no_model_and_draws_no_global_numbers(name):
-    tree = ast.parse(FILES[name].read_text(encoding="utf-8"))
-    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names = {node.attr for node in nodes(name) if isinstance(node, ast.Attribute)}
 
     # LinBP's hooks, within the engine's query, differentiate a residual branch once more; the other two files
     # differentiate transformations of images.
