@@ -41,7 +41,7 @@ def rows(folder, query: str):
         opened.close()
 
 
-@pytest.mark.parametrize("norm", ["Linf", "L2"])
+@pytest.mark.parametrize("norm", [pytest.param("Linf", marks=pytest.mark.slow), "L2"])
 def test_every_adversarial_example_is_a_picture_that_was_sent(tmp_path, norm):
     with serving() as server:
         run = evaluated(

@@ -74,7 +74,7 @@ def test_answers_that_come_in_another_order_stay_with_their_pictures():
 
 
 def test_as_many_at_once_as_one_likes_give_the_same_run_and_ledger(tmp_path):
-    request = {"dataset": (pictures(6), data(6)[1]), "attacks": ["square:queries=8", "rays:queries=12"], "eps": "0.25"}
+    request = {"dataset": (pictures(4), data(4)[1]), "attacks": ["square:queries=6", "rays:queries=8"], "eps": "0.25"}
     runs, logs = [], []
     with serving() as server:
         for parallel in (1, 3, 16):

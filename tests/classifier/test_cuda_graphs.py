@@ -38,7 +38,7 @@ def written(held, place, result):
 
 
 @compiles
-@pytest.mark.parametrize("attack", [APGD(0.03, "L2", steps=8), FAB(0.05, "L2", steps=4)])
+@pytest.mark.parametrize("attack", [APGD(0.03, "L2", steps=6), FAB(0.05, "L2", steps=4)])
 def test_the_memory_of_a_replay_is_written_again_and_outcomes_are_those_without(monkeypatch, attack):
     made, modes = problem("cnn", 1, 8, 8, count=20), []
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=partial(replaying, modes)))

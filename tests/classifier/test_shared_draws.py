@@ -50,9 +50,9 @@ def test_a_member_that_is_drawn_too_seldom_to_be_noticed_does_not_decide():
         expected = session.judge(made.x).argmax(1)
     with Classifier(OneOfThree(made.model, 0.1)).session(made.x) as session:
         unaware = replace(session.oracle, together=64)
-        labels = unaware.verdicts(made.x.repeat(10, 1, 1, 1), [Look(number, 1) for number in range(120)]).labels
+        labels = unaware.verdicts(made.x.repeat(5, 1, 1, 1), [Look(number, 1) for number in range(60)]).labels
 
-    assert labels.tolist() == expected.repeat(10).tolist()
+    assert labels.tolist() == expected.repeat(5).tolist()
 
 
 def test_an_attack_sees_the_mean_over_members_that_are_drawn_for_the_whole_batch():

@@ -109,7 +109,10 @@ def test_a_smoothed_model_is_broken_alike_for_any_batch_size_and_order(method):
     assert all(same(*pair) for others in (few, back) for pair in zip(whole, others, strict=True))
 
 
-@pytest.mark.parametrize(("norm", "eps"), [("flow", 0.1), ("spatial", 10.0), ("color", 0.3)])
+@pytest.mark.parametrize(
+    ("norm", "eps"),
+    [("flow", 0.1), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("spatial", 10.0), ("color", 0.3)))],
+)
 def test_rendered_images_get_the_noise_not_what_they_are_rendered_from(norm, eps):
     made = problem("cnn", 3, 8, 8, count=12)
     attack = PGD(eps, norm, steps=3)

@@ -43,8 +43,8 @@ def test_a_tuning_writes_its_model_history_and_report_once(robustkit, place):
 
 
 @pytest.mark.usefixtures("judged_quickly")
-def test_the_tuned_model_is_evaluated_by_its_weights_and_its_own_code(robustkit, place):
-    robustkit(*TUNE)
+def test_the_tuned_model_is_evaluated_by_its_weights_and_its_own_code(robustkit, place, run_once):
+    run_once("tuned", *without(TUNE, "--out"))
     printed = robustkit(
         "evaluate", "-q", "-m", "net.py:factory", "--weights", "tuned/model.safetensors", "-a", "fgsm", "--eps", "0.1",
         "--out", "again",
@@ -59,7 +59,7 @@ def test_the_tuned_model_is_evaluated_by_its_weights_and_its_own_code(robustkit,
 def test_the_printed_command_evaluates_the_tuned_model_on_the_same_images_and_threat(robustkit, place):
     from torchvision.utils import save_image
 
-    x, y = data(300)
+    x, y = data(150)
     for number, label in enumerate(y.tolist()):
         folder = place / "my pictures" / ("train", "val", "held out")[number % 3] / str(label)
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def test_the_printed_command_evaluates_the_tuned_model_on_the_same_images_and_th
 
 
 @pytest.mark.usefixtures("judged_quickly")
-@pytest.mark.parametrize("quiet", [("-q",), ()])
+@pytest.mark.parametrize("quiet", [("-q",), pytest.param((), marks=pytest.mark.slow)])
 def test_a_training_that_improved_nothing_says_so_once_also_with_quiet(robustkit, place, quiet):
     words = [word for word in TUNE if word != "-q"]
     printed = robustkit(*words, *quiet, "--set", "lr=1e-30", "--set", "bn=frozen")
@@ -115,8 +115,8 @@ def test_a_second_training_in_the_folder_is_refused(robustkit, place):
 
 
 @pytest.mark.usefixtures("judged_quickly")
-def test_a_history_is_replaced_in_one_step(robustkit, place, monkeypatch):
-    robustkit(*TUNE)
+def test_a_history_is_replaced_in_one_step(robustkit, place, monkeypatch, run_once):
+    run_once("tuned", *without(TUNE, "--out"))
     before = (place / "tuned" / "history.csv").read_bytes()
 
     def full(*_):

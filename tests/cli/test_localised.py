@@ -69,7 +69,7 @@ def test_a_merged_run_is_verified_with_the_masks_of_both(robustkit, place):
     np.save(place / "masks.npy", image_masks(30))
     picture(place / "mask.png", MASK)
     picture(place / "other.png", 255 - MASK)
-    words = ("evaluate", "-q", *MODEL, *DATA, "-a", "pgd:steps=5", "--eps", "0.5", "--keep-adversarial")
+    words = ("evaluate", "-q", *MODEL, *DATA, "-a", "pgd:steps=3", "--eps", "0.5", "--keep-adversarial")
     for mask in ("masks.npy", "mask.png"):
         assert robustkit(*words, "--mask", mask, "-o", f"run-{mask}").status == 0
     assert robustkit("merge", "run-masks.npy", "run-mask.png", "-o", "both").status == 0

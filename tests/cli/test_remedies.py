@@ -40,7 +40,12 @@ def results(place) -> pd.DataFrame:
     return pd.read_csv(place / "run" / "results.csv").set_index("attack")
 
 
-@pytest.mark.parametrize("words", [(), ("front",), ("front=identity",), ("fro*",), ("front=front.py:smooth",)], ids=str)
+@pytest.mark.parametrize(
+    "words",
+    [(), ("fro*",), ("front=front.py:smooth",),
+     *(pytest.param(words, marks=pytest.mark.slow) for words in (("front",), ("front=identity",)))],
+    ids=str,
+)  # fmt: skip
 def test_a_surrogate_gradient_breaks_the_images_that_rounding_protected(ask, place, words):
     assert ask("-m", "front.py:stepped", *("--bpda" for _ in words), *words).status == 0
 
@@ -63,7 +68,7 @@ def test_a_randomized_model_is_averaged_and_the_report_says_so(ask, place):
 def test_a_randomized_run_gives_equal_bytes_for_any_batch_size(ask, place):
     texts = []
     for size in ("3", "auto"):
-        ask("-m", "front.py:noisy", "--eot", "2", "-b", size, out=size)
+        ask("-m", "front.py:noisy", "--eot", "2", "-n", "10", "-b", size, out=size)
         texts.append((place / size / "samples.csv").read_bytes())
 
     assert texts[0] == texts[1]

@@ -95,7 +95,7 @@ def kept(tmp_path_factory):
 @pytest.fixture
 def copy(kept, place, robustkit):
     if not kept.exists():
-        attack = ("-a", "fgsm", "--eps", "0.05", "--eps", "0.1", "--keep-adversarial")
+        attack = ("-a", "fgsm", "--eps", "0.05", "--eps", "0.1", "-n", "16", "--keep-adversarial")
         assert robustkit("evaluate", "-q", *BOTH, *attack, "--out", kept).status == 0
     shutil.copytree(kept, place / "run")
     return place / "run"

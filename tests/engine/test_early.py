@@ -35,7 +35,7 @@ def in_turn(monkeypatch):
     return lambda: monkeypatch.setattr(EarlyTrials, "begin", lambda *_: [])
 
 
-@pytest.mark.parametrize("count", [1, 12])
+@pytest.mark.parametrize("count", [1, 7])
 @pytest.mark.parametrize(
     ("attack", "more"),
     [

@@ -178,7 +178,7 @@ def test_points_are_projected_around_the_image_whatever_the_state_says():
 
 
 def test_many_radii_of_one_image_are_no_trial_without_end():
-    made = problem("mlp", 1, 8, 8, count=4)
+    made = problem("mlp", 1, 8, 8, count=2)
     result = attack(made.model, made.x, made.y, PGD("minimum", "L2", steps=9))
 
     assert result.success.all()

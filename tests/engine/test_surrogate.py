@@ -109,9 +109,9 @@ class Halved(nn.Module):
 
 def test_several_surrogate_models_are_queried_for_the_mean_of_their_logits():
     made, others = problem("cnn", 1, 8, 8, count=20), [problem("cnn", 1, 8, 8, seed=seed).model for seed in (5, 6)]
-    both = robustkit.attack(made.model, made.x, made.y, MIFGSM(0.03), surrogate=others)
-    by_hand = robustkit.attack(made.model, made.x, made.y, MIFGSM(0.03), surrogate=Halved(*others))
-    one = robustkit.attack(made.model, made.x, made.y, MIFGSM(0.03), surrogate=others[0])
+    both = robustkit.attack(made.model, made.x, made.y, MIFGSM(0.03, steps=4), surrogate=others)
+    by_hand = robustkit.attack(made.model, made.x, made.y, MIFGSM(0.03, steps=4), surrogate=Halved(*others))
+    one = robustkit.attack(made.model, made.x, made.y, MIFGSM(0.03, steps=4), surrogate=others[0])
 
     assert torch.equal(both.x_adv, by_hand.x_adv)
     assert not torch.equal(both.x_adv, one.x_adv)

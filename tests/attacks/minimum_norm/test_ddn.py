@@ -9,8 +9,8 @@ from tests.attacks.linear import linear
 
 
 def test_trials_aimed_at_each_class_find_the_nearest_error_of_a_linear_classifier():
-    made = linear(5)
-    method = DDN(1, "L2", steps=400, loss="margin")
+    made = linear(5, count=20)
+    method = DDN(1, "L2", steps=300, loss="margin")
     distance = nearest_of_all_classes(method, made.model, made.x, made.y, 5)
 
     assert torch.allclose(distance, made.distance["L2"].double(), rtol=0.01, atol=1e-5)

@@ -14,7 +14,7 @@ NORMS = ["L2", "Linf", "L1"]
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_trials_aimed_at_each_class_find_the_nearest_error_of_a_linear_classifier(norm):
-    made = linear(5)
+    made = linear(5, count=20)
     distance = nearest_of_all_classes(FMN(1, norm, steps=40), made.model, made.x, made.y, 5)
 
     assert torch.allclose(distance, made.distance[norm].double(), rtol=0.01, atol=1e-6)

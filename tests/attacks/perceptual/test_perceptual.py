@@ -45,7 +45,7 @@ def test_a_dead_place_has_a_gradient_of_zero():
 # LPA's weights grow tenfold, so that the best of them may be missed by a factor.
 @pytest.mark.parametrize(("kind", "share"), [(LPA, 0.75), (PPGD, 0.98)])
 def test_with_pixels_as_features_the_nearest_error_is_that_of_l2(kind, share):
-    made = linear(4, count=30)
+    made = linear(4, count=16)
     nearest = made.distance["L2"]
     eps = float(nearest.median())
     result = attack(made.model, made.x, made.y, kind(eps, "lpips", features=PixelFeatures(20)))

@@ -24,7 +24,7 @@ def named(method):
 
 
 @pytest.mark.parametrize("method", IDENTITIES + NESTEROV, ids=named)
-@pytest.mark.parametrize("norm", ["Linf", "L2"])
+@pytest.mark.parametrize("norm", ["Linf", pytest.param("L2", marks=pytest.mark.slow)])
 def test_without_its_transformation_it_is_the_momentum_attack_bit_for_bit(method, norm):
     made = small()
     plain = (NIFGSM if method in NESTEROV else MIFGSM)(0.1, norm)

@@ -29,6 +29,7 @@ def test_the_radius_grows_linearly():
     assert radius_share(0.0, 0.0) == 1
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_every_group_of_the_optimizer_follows_the_schedule(monkeypatch):
     rates, optimizers = [], []
 
@@ -44,6 +45,7 @@ def test_every_group_of_the_optimizer_follows_the_schedule(monkeypatch):
     assert rates == [[value, value] for value in expected]
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_the_history_has_rate_and_radius():
     recipe = SHORT.but(epochs=4, eps_warmup=0.5, select="pgd:steps=1", attack="pgd:steps=1", guard=False)
     history = finetune(net(), TRAIN, VAL, eps=0.1, recipe=recipe).history
