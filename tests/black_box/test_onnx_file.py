@@ -20,7 +20,7 @@ VERDICTS = ["norm", "eps_text", "attack", "sample", "label", "clean_pred", "verd
 def test_an_onnx_file_has_the_verdicts_of_its_network(tmp_path):
     network = cnn().eval()
     file = save_onnx(tmp_path / "net.onnx", network)
-    more = {"dataset": data(16), "attacks": ["square:queries=60", "hopskipjump:queries=80"], "eps": ["0.1", "0.25"]}
+    more = {"dataset": data(8), "attacks": ["square:queries=30", "hopskipjump:queries=40"], "eps": ["0.1", "0.25"]}
 
     module, onnx = (evaluated([model], None, **more).samples for model in (network, str(file)))
 

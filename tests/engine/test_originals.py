@@ -63,7 +63,7 @@ def check(method: Attack, bounds: tuple[float, float], model: nn.Module, x: Tens
     assert torch.equal(result.prediction[clear], scores.argmax(1)[clear])
 
 
-@settings(max_examples=15, derandomize=True)
+@settings(max_examples=8, derandomize=True)
 @given(
     bounds=any_bounds,
     norm=st.sampled_from(sorted(EPS)),

@@ -27,7 +27,7 @@ start()
 EVALUATE = ("evaluate", "-q", "-m", "net.py:factory", "-d", "digits.npz", "-a", "fgsm", "--eps", "0.1")
 
 
-@pytest.mark.parametrize("name", ["robustkit.cli", "torch.nn"])
+@pytest.mark.parametrize("name", [pytest.param("robustkit.cli", marks=pytest.mark.slow), "torch.nn"])
 def test_ctrl_c_during_an_import_is_one_line_and_status_130(name, place):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     script = START.format(name=name, words=EVALUATE)

@@ -8,8 +8,8 @@ from tests.problems import problem
 
 
 def test_the_nearest_error_of_a_linear_classifier_is_found():
-    made = linear(2, values=6)
-    state = driven(Boundary(0.1, "L2", queries=400), made.model, aimed(made.x, made.y))
+    made = linear(2, values=6, count=20)
+    state = driven(Boundary(0.1, "L2", queries=300), made.model, aimed(made.x, made.y))
     times = state.distance / made.distance["L2"]
 
     assert times.min() > 1 - 1e-3

@@ -16,7 +16,7 @@ def states(method: HopSkipJump, made, count: int):
         yield state
 
 
-@pytest.mark.parametrize("norm", ["L2", "Linf"])
+@pytest.mark.parametrize("norm", [pytest.param("L2", marks=pytest.mark.slow), "Linf"])
 def test_labels_around_a_boundary_point_give_its_normal(norm):
     made = linear(2, values=6)
     method = HopSkipJump(0.1, norm, queries=1000, samples=300)

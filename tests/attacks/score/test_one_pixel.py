@@ -10,7 +10,7 @@ from tests.problems import images, trials
 
 
 def test_images_of_a_linear_classifier_that_one_value_breaks_are_broken():
-    made = sparse_linear(2)
+    made = sparse_linear(2, count=20)
     result = attack(made.model, made.x, made.y, OnePixel(1, "L0", queries=600))
     breakable = made.fewest == 1
 

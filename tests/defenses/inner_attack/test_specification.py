@@ -93,6 +93,7 @@ def test_a_text_for_the_registry_keeps_its_case(monkeypatch):
     assert seen == ["My Attacks/mine.py:MyAttack:steps=5"]
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_an_attack_object_trains_like_its_text():
     one, other = net(), net()
     recipe: Recipe = SHORT.but(epochs=1)

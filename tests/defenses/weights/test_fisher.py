@@ -1,5 +1,6 @@
 """Fisher information against closed forms."""
 
+import pytest
 import torch
 from robustkit.defenses import finetune
 from robustkit.defenses.weights.fisher import fisher
@@ -34,6 +35,7 @@ def test_it_does_not_depend_on_batches_and_does_not_change_the_network():
     assert all(weight.grad is None for weight in network.parameters())
 
 
+@pytest.mark.usefixtures("judged_quickly")
 def test_a_strong_prior_around_the_start_keeps_the_weights_near_it():
     recipe = SHORT.but(epochs=1, schedule="flat", warmup=0.0, momentum=0.0, nesterov=False)
     distances = []
