@@ -64,6 +64,13 @@ def test_a_diagnosis_a_trace_and_a_universal_perturbation(made):
     assert fit_universal(model, x, y, "universal:steps=3", eps=0.2).perturbation.device.type == "cpu"
 
 
+def test_a_model_is_loaded_after_the_default_device_was_reset():
+    # torch 2.6 does not name its default device then.
+    torch.set_default_device(None)
+
+    assert next(load_model("resnet18", dataset="digits", random_init=True).parameters()).device.type == "cpu"
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_another_default_precision_rounds_nothing(dtype):
     # float16 rounded the weights of a model by name: 75 % robust in place of 83 %.

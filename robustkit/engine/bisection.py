@@ -60,7 +60,9 @@ def grid(norm: str, values: int, rounds: int) -> tuple[float, ...]:
     farthest = {"Linf": 1.0, "L2": values**0.5, "L1": float(values), "L0": float(values)}[norm]
     levels = 2**rounds
     radii = [farthest * 2 ** (_OCTAVES * (level / levels - 1)) for level in range(1, levels)]
-    return tuple(radii) if norm != "L0" else tuple(sorted({float(int(radius)) for radius in radii} - {0.0}))
+    if norm != "L0":
+        return tuple(radii)
+    return tuple(sorted({float(int(radius)) for radius in radii} - {0.0})) or (1.0,)
 
 
 def precision(rounds: int) -> float:

@@ -122,7 +122,10 @@ def load_model(
 
 def _on_the_cpu() -> AbstractContextManager[object]:
     """Where torch builds what names no device, also with another default device."""
-    default: torch.device = torch.get_default_device()
+    try:
+        default: torch.device = torch.get_default_device()
+    except AttributeError:  # of torch 2.6 after set_default_device(None)
+        return nullcontext()
     return nullcontext() if default.type == "cpu" else torch.device("cpu")
 
 

@@ -81,14 +81,19 @@ def caller(file: str = __file__) -> CodeLine | None:
     found: CodeLine | None = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        path = Path(frame.f_code.co_filename)
         if _in_autograd_function(frame):
             return None
-        ours = path.is_relative_to(TORCH) or path.parent == _HERE or path == Path(file)
-        if found is None and path.suffix == ".py" and not ours:
+        if found is None and _is_meant(frame.f_code.co_filename, file):
             found = CodeLine(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return found
+
+
+@lru_cache(4096)  # asked for every call that is running, at every operation
+def _is_meant(file: str, asking: str) -> bool:
+    path = Path(file)
+    ours = path.is_relative_to(TORCH) or path.parent == _HERE or path == Path(asking)
+    return path.suffix == ".py" and not ours
 
 
 def in_autograd_function() -> bool:

@@ -56,6 +56,12 @@ def test_in_l0_every_radius_is_another_whole_number():
     assert searched(7, 10, "L0")[0] == 7
 
 
+@pytest.mark.parametrize("values", [1, 64])
+def test_in_l0_there_is_a_radius_however_few_are_tried(values):
+    # An empty grid ended in an IndexError.
+    assert grid("L0", values, 1) == (1.0,)
+
+
 def test_an_error_nearer_than_the_radius_saves_radii():
     search = Bisection.of(PGD("minimum", "L2"), 100)
     nearer = search.found(search.radius / 8)
