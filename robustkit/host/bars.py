@@ -53,7 +53,8 @@ class Bars:
         self._close_stage()
         if self._total is not None:
             self._bars.remove_task(self._total)
-        self._bars.stop()
+        if not self._bars.disable:  # rich before 14.3 prints an empty line
+            self._bars.stop()
 
     def expect(self, stages: Mapping[str, float]) -> None:
         """Show a bar for all of these stages together, each with its expected work, and the time that is left."""
