@@ -3,21 +3,26 @@
 import copy
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from robustkit.reports import write_csv
 from torch import Tensor, nn
 
+from robustkit.checks import RULES
+from robustkit.checks.check import Rule
 from robustkit.classifier.batch_sizes import share_comparisons
 from robustkit.evaluation.evaluation import carry_out
 from robustkit.evaluation.request import EvaluationRequest
 from robustkit.evaluation.resolved import resolve
 from robustkit.evidence.run import Run
 from robustkit.host.progress import Silent
+from robustkit.primitives import ensembles
 from robustkit.primitives.ensembles import Stage
 from tests.problems import filled
 
@@ -32,6 +37,35 @@ def shortened(stage: Stage) -> Stage:
     for name, few in _FEW.items():
         text = re.sub(rf"\b{name}=\d+", f"{name}={few}", text)
     return stage._replace(specification=text)
+
+
+@contextmanager
+def ensemble(name: str, members: Mapping[str, Sequence[Stage]]) -> Iterator[str]:
+    """The name of an ensemble of these members in each norm, while the context lasts."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for norm, stages in members.items():
+            monkeypatch.setitem(ensembles.IN_NORM, (name, norm), tuple(stages))
+            monkeypatch.setitem(ensembles.ENSEMBLES, name, tuple(stages))
+        yield name
+
+
+@contextmanager
+def short_default() -> Iterator[str]:
+    """The name of an ensemble with the measures and thresholds of the default, and few steps after its first member.
+
+    More images stand at its end, so it warns of masked gradients wherever the default does.
+    """
+    members = {}
+    for norm in ("Linf", "L2", "L1"):
+        first, *others = ensembles.stages("default", norm)
+        members[norm] = (first, *map(shortened, others))
+    with ensemble("brief", members) as name:
+        yield name
+
+
+def only(*names: str) -> tuple[Rule, ...]:
+    """These rules, because all of them take seconds."""
+    return tuple(rule for rule in RULES if rule.name in names)
 
 
 @cache

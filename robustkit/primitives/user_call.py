@@ -9,7 +9,7 @@ from typing import NamedTuple
 from robustkit.errors import UserError
 from robustkit.host.failures import described_error
 from robustkit.limits import shortened
-from robustkit.primitives.user_code import Address, function_in, import_file
+from robustkit.primitives.user_code import Address, function_in, import_file, is_object
 
 _LETTERS = 4096  # of a call; Python's parser needs memory and stack for deep brackets
 
@@ -60,7 +60,7 @@ def returned_by(where: Address, instances: type | tuple[type, ...], **usual: obj
     module, code = import_file(call.where.file)
     name, given = call.where.function, call.kwargs or {}
     value = getattr(module, name, None)
-    if isinstance(value, instances) and not isinstance(value, type):
+    if is_object(value, instances):
         if call.kwargs is not None:
             raise UserError(f"{name} in {where.file} is an object and no function; leave out its brackets.")
         return Returned(value, code, name)

@@ -92,13 +92,18 @@ def function_in(module: ModuleType, where: Address, instances: type | tuple[type
     own = (
         key
         for key, value in vars(module).items()
-        if (isinstance(value, instances) and not isinstance(value, type) and not key.startswith("_"))
+        if (is_object(value, instances) and not key.startswith("_"))
         or (callable(value) and value.__module__ == module.__name__)
     )
     names = ", ".join(sorted(own)) or "none"
     kind = "function or object" if instances else "function"
     what = f"has no {kind} {where.function!r}" if where.function else f"is a file, and a {kind} of it is meant"
     raise UserError(f"{where.file} {what}; pass {where.file}:NAME, with NAME one of: {names}.")
+
+
+def is_object(value: object, instances: type | tuple[type, ...]) -> bool:
+    """Whether a value of a file is used as it is. Classes are called, even if a protocol takes them for instances."""
+    return isinstance(value, instances) and not isinstance(value, type)
 
 
 class ImportedFile(NamedTuple):

@@ -15,9 +15,8 @@ from robustkit.checks.gradients_mislead import judge
 from robustkit.checks.probing import REFUSED
 from robustkit.primitives.ensembles import stages
 from tests.checks.facts import facts
-from tests.evaluation.conftest import ensemble
 from tests.networks import Changed, Falsified, Noisy
-from tests.small import Recorder, cnn, data, evaluated, evidence, linear
+from tests.small import Recorder, cnn, data, ensemble, evaluated, evidence, linear
 
 HERE = RunThreat("Linf", "0.1")
 NAMED = {"places": (HERE,), "gradients_followed": True}

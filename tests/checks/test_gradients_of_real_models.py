@@ -8,16 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from robustkit.checks import RULES
 from robustkit.checks.check import Check
 from tests.networks import Changed, Falsified, Noisy
-from tests.small import cnn, data, evaluated, evidence, linear
+from tests.small import cnn, data, evaluated, evidence, linear, only
 
 
 def checks_of(
     monkeypatch, names: Sequence[str], model: nn.Module, attack: str = "noise:queries=2", **request: Any
 ) -> list[Check]:
-    monkeypatch.setattr("robustkit.checks.register.RULES", tuple(rule for rule in RULES if rule.name in names))
+    monkeypatch.setattr("robustkit.checks.register.RULES", only(*names))
     settings = {"dataset": data(16), "attacks": attack, "eps": "0.1", "checks": "full", **request}
     return list(evaluated(model, None, **settings).checks)
 
@@ -110,7 +109,7 @@ def test_with_fixed_randomness_a_noisy_model_is_broken_and_a_masked_one_is_not(m
 @pytest.mark.parametrize("norm", ["Linf", "L2", "L1"])
 def test_a_row_does_not_depend_on_the_images_beside_it(norm, tmp_path, monkeypatch):
     rules = ("finite_gradients", "gradient_direction", "finite_difference", "unstable_loss", "consistent_loss")
-    monkeypatch.setattr("robustkit.checks.register.RULES", tuple(rule for rule in RULES if rule.name in rules))
+    monkeypatch.setattr("robustkit.checks.register.RULES", only(*rules))
     settings = {"dataset": data(9), "attacks": "pgd:steps=3", "norm": norm, "eps": "0.3", "checks": "full"}
     evaluated(cnn(), tmp_path, **settings)
     rows = evidence(tmp_path)["checked"]

@@ -16,8 +16,7 @@ from robustkit.evaluation.workbench import Bench
 from robustkit.evidence.rows import CleanRecord, FailedRecord
 from robustkit.evidence.store import Store
 from robustkit.primitives.ensembles import stages
-from tests.evaluation.conftest import ensemble
-from tests.small import Recorder, cnn, data, evidence, linear
+from tests.small import Recorder, cnn, data, ensemble, evidence, linear
 
 ASKED = {
     "attacks": ["few", "noise:queries=3"], "eps": ["Linf:0.05", "Linf:0.1", "L2:0.5"],

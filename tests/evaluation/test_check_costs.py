@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from robustkit import Classifier
-from robustkit.checks import RULES
 from robustkit.checks.attack_probe import AttackProbe
 from robustkit.evaluation.check_costs import checks_at_most
 from robustkit.evaluation.evaluation import carry_out
@@ -17,7 +16,7 @@ from robustkit.evaluation.resolved import resolve
 from robustkit.evaluation.stages import expected_work
 from robustkit.host.progress import Silent
 from tests.networks import Changed, Noisy
-from tests.small import cnn, data, evidence, linear
+from tests.small import cnn, data, evidence, linear, only
 
 CHEAP = ("normalisation", "unbounded", "gradient_direction", "longer_search", "eight_bits", "transfer_wins",
          "binarization")  # fmt: skip
@@ -25,7 +24,7 @@ CHEAP = ("normalisation", "unbounded", "gradient_direction", "longer_search", "e
 
 @pytest.fixture(autouse=True)
 def cheap_rules(monkeypatch):
-    rules = tuple(rule for rule in RULES if rule.name in CHEAP)
+    rules = only(*CHEAP)
     monkeypatch.setattr("robustkit.checks.register.RULES", rules)
     for probe in (probe for rule in rules for probe in rule.probes if isinstance(probe, AttackProbe)):
         for level, text in probe.specification.items():
@@ -57,7 +56,7 @@ def test_passes_of_checks_are_predicted_and_bounded(tmp_path):
 
 
 def test_pictures_of_other_models_are_counted_as_a_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr("robustkit.checks.register.RULES", tuple(rule for rule in RULES if rule.name in CHEAP[4:6]))
+    monkeypatch.setattr("robustkit.checks.register.RULES", only(*CHEAP[4:6]))
     hidden = Classifier(Changed(linear(), before=lambda x: (x * 64).round() / 64), name="hidden")
     models = [Classifier(linear(), name="open"), hidden]
     found = passes(tmp_path, models, attacks=["pgd:steps=10", "noise:queries=3"], checks="standard", eps="0.1")
@@ -87,8 +86,7 @@ def test_the_passes_of_checks_belong_to_the_work_that_a_run_expects():
 
 
 def test_the_gradients_that_no_attack_measures_are_predicted_and_bounded(tmp_path, monkeypatch):
-    rules = tuple(rule for rule in RULES if rule.name == "gradients_mislead")
-    monkeypatch.setattr("robustkit.checks.register.RULES", rules)
+    monkeypatch.setattr("robustkit.checks.register.RULES", only("gradients_mislead"))
     ((told, most, spent),) = passes(tmp_path, cnn(), attacks="pgd:steps=10").values()
 
     assert spent / 2 < told < 2 * spent

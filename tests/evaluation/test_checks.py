@@ -7,18 +7,11 @@ import torch
 from torch import nn
 
 from robustkit import Classifier, UserError, evaluate, gate, load_run
-from robustkit.checks import RULES
 from robustkit.checks.binarization import linear_head
-from robustkit.checks.check import Rule
 from robustkit.evidence.run import Run
 from tests.evaluation.crash_checks import moments
 from tests.networks import Changed
-from tests.small import cnn, csv, data, evaluated, evidence, linear
-
-
-def only(*names: str) -> tuple[Rule, ...]:
-    """These rules, because all of them take seconds."""
-    return tuple(rule for rule in RULES if rule.name in names)
+from tests.small import cnn, csv, data, evaluated, evidence, linear, only
 
 
 def status(run: Run, name: str) -> set[str]:

@@ -15,9 +15,8 @@ from robustkit.primitives import ensembles, registry
 from robustkit.primitives.measure import Measure
 from robustkit.primitives.reach import reach
 from tests.diagnosis.nets import base as trained
-from tests.evaluation.conftest import ensemble
 from tests.networks import Changed, Falsified
-from tests.small import cnn, data, evaluated, linear, shortened
+from tests.small import cnn, data, ensemble, evaluated, linear, shortened
 
 EPS = {"Linf": "0.05", "L2": "0.6", "L1": "0.6"}
 
@@ -229,12 +228,14 @@ def test_crattack_two_classes_are_enough_for_every_member():
 
 
 def test_batch_sizes_change_no_bit(brief):
-    alone, some = (
-        evaluated(cnn(), None, dataset=data(6), attacks=brief, norm="L2", eps="0.5", batch_size=size) for size in (1, 4)
+    alone, some, together = (
+        evaluated(cnn(), None, dataset=data(6), attacks=brief, norm="L2", eps="0.5", batch_size=size)
+        for size in (1, 4, 64)
     )
 
-    assert set(verdicts(alone, brief)) >= {"robust", "broken"}
-    pd.testing.assert_frame_equal(alone.samples, some.samples)
+    assert set(verdicts(together, brief)) >= {"robust", "broken"}
+    pd.testing.assert_frame_equal(alone.samples, together.samples)
+    pd.testing.assert_frame_equal(some.samples, together.samples)
 
 
 def test_a_run_that_grows_has_the_rows_of_one_that_did_not(tmp_path, brief):

@@ -6,10 +6,9 @@ import sqlite3
 import pytest
 
 from robustkit import Classifier
-from robustkit.checks import RULES
 from robustkit.evaluation.merging import merge
 from tests.networks import Changed
-from tests.small import cnn, data, evaluated, evidence, linear
+from tests.small import cnn, data, evaluated, evidence, linear, only
 
 RAN = ("normalisation", "gradient_direction", "restarts", "eight_bits", "transfer_wins", "zero_gradients")
 MADE = {"linear": linear, "cnn": cnn, "steps": lambda: Changed(linear(), before=lambda x: (x * 16).round() / 16)}
@@ -17,8 +16,8 @@ MADE = {"linear": linear, "cnn": cnn, "steps": lambda: Changed(linear(), before=
 
 @pytest.fixture(autouse=True)
 def cheap_rules(monkeypatch):
-    restarts = next(rule for rule in RULES if rule.name == "restarts")
-    monkeypatch.setattr("robustkit.checks.register.RULES", tuple(rule for rule in RULES if rule.name in RAN))
+    (restarts,) = only("restarts")
+    monkeypatch.setattr("robustkit.checks.register.RULES", only(*RAN))
     monkeypatch.setitem(restarts.probes[0].specification, "full", "pgd:steps=3,restarts=2")
 
 

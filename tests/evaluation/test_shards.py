@@ -7,7 +7,6 @@ import sqlite3
 import pytest
 
 from robustkit import Classifier, UserError, evaluate
-from robustkit.checks import RULES
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.evaluation.evaluation import carry_out
 from robustkit.evaluation.merging import merge
@@ -19,7 +18,7 @@ from robustkit.evidence.kept import check_kept
 from robustkit.evidence.planned_rows import plan_contradictions
 from tests.evaluation.test_autoattack import shorter
 from tests.networks import Noisy
-from tests.small import Recorder, cnn, csv, data, evidence, linear
+from tests.small import Recorder, cnn, csv, data, evidence, linear, only
 
 EVERYTHING = {
     "dataset": data(10),
@@ -94,7 +93,7 @@ def test_every_kind_of_model_and_attack_can_be_divided(asked, tmp_path):
 
 def test_a_merged_run_grows_by_what_needs_all_images(monkeypatch, tmp_path):
     shorter(monkeypatch)
-    rules = [rule for rule in RULES if rule.name in ("zero_gradients", "gradient_direction", "longer_search")]
+    rules = only("zero_gradients", "gradient_direction", "longer_search")
     monkeypatch.setattr("robustkit.checks.register.RULES", rules)
     asked = {"models": [Classifier(linear(), name="linear")], "dataset": data(7), **FAST}
     more = {"audit": 1, "checks": "standard"}

@@ -148,10 +148,11 @@ def test_no_batch_size_changes_what_passes_straight_through(steps, base):
             Classifier(Retrieving(base), straight_through=True), None, dataset=digits(11), attacks=steps, eps=EPS,
             batch_size=size, checks="none",
         )
-        for size in (1, 5)
+        for size in (1, 5, 64)
     ]  # fmt: skip
 
     assert runs[0].samples.equals(runs[1].samples)
+    assert runs[0].samples.equals(runs[2].samples)
 
 
 def test_a_black_box_has_no_gradients_that_could_pass_through():

@@ -10,18 +10,14 @@ from robustkit import UserError, load_run
 from robustkit.evaluation import attacking
 from robustkit.evidence.kept import check_kept
 from robustkit.evidence.store import Store
-from robustkit.primitives.ensembles import stages
-from tests.evaluation.conftest import ensemble
-from tests.small import Recorder, cnn, data, evaluated, evidence, linear, shortened
+from tests.small import Recorder, cnn, data, evaluated, evidence, linear, short_default
 
-ASKED = {"dataset": data(12), "attacks": ["fgsm", "short"], "eps": ["0.05", "0.1"], "keep_adversarial": True}
+ASKED = {"dataset": data(12), "attacks": ["fgsm", "brief"], "eps": ["0.05", "0.1"], "keep_adversarial": True}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _short():
-    """The default ensemble with few steps after its first member."""
-    first, *others = stages("default", "Linf")
-    with ensemble("short", {"Linf": [first, *map(shortened, others)]}):
+def _brief():
+    with short_default():
         yield
 
 
@@ -56,11 +52,11 @@ def test_every_broken_image_has_an_example_that_the_model_gets_wrong(eps, folder
 
 def test_one_attack_has_its_own_examples(folder):
     run = load_run(folder)
-    of_fgsm, of_ensemble = run.adversarial(attack="fgsm", eps="0.1"), run.adversarial(attack="short", eps="0.1")
+    of_fgsm, of_ensemble = run.adversarial(attack="fgsm", eps="0.1"), run.adversarial(attack="brief", eps="0.1")
 
     assert set(of_fgsm.attacks) == {"fgsm"}
-    assert all(name.startswith("short/") for name in of_ensemble.attacks)
-    assert len(of_ensemble) == (run.samples.query("attack == 'short' and eps_text == '0.1'").verdict == "broken").sum()
+    assert all(name.startswith("brief/") for name in of_ensemble.attacks)
+    assert len(of_ensemble) == (run.samples.query("attack == 'brief' and eps_text == '0.1'").verdict == "broken").sum()
 
 
 def test_a_float64_model_keeps_float64_points(tmp_path):

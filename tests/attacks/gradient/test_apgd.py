@@ -121,7 +121,7 @@ def test_exactly_the_images_nearer_than_eps_break(norm):
     clear = (made.distance[norm] / eps - 1).abs() > 0.02
     result = attack(made.model, made.x, made.y, APGD(eps, norm, steps=60, loss="margin", targets=4))
 
-    assert clear.sum() > 30
+    assert clear.sum() > 33
     assert torch.equal(result.success[clear], (made.distance[norm] < eps)[clear])
 
 

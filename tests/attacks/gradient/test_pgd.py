@@ -33,7 +33,7 @@ def test_exactly_the_images_nearer_than_eps_break(norm):
     method = PGD(eps, norm, steps=60, step_size=eps / 5, loss="margin", targets=4)
     result = attack(made.model, made.x, made.y, method)
 
-    assert clear.sum() > 30
+    assert clear.sum() > 33
     assert torch.equal(result.success[clear], (made.distance[norm] < eps)[clear])
 
 
