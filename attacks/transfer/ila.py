@@ -67,8 +67,8 @@ class ILA(FeatureAttack):
         return losses.loss(self.loss)
 
     @property
-    def loss_fault(self) -> str:
-        return self.climbed.fault
+    def faults(self) -> tuple[str, ...]:
+        return self.climbed.faults
 
     def with_built_in_loss(self) -> Self:
         return self if self.climbed.own is None else replace(self, loss="log-odds")

@@ -1,6 +1,5 @@
 """Attack tensors with one attack: the library's short way in."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments_but
 from robustkit.host.notebook import Summarised, share
 from robustkit.host.progress import shown_progress
+from robustkit.host.warned import warn
 from robustkit.primitives import ensembles, registry
 from robustkit.primitives.image_masks import ImageMasks
 from robustkit.primitives.levels import are_pictures
@@ -195,8 +195,8 @@ def attack(
             watch.advance(1, robust / len(x))
         left = (~correct).nonzero().flatten().tolist()
         spared = judge.clean_draws(own[left], y[left].tolist(), [names[row] for row in left])
-        for warning in filter(None, [*changed_since_start(classifier, judge), method.loss_fault]):
-            warnings.warn(warning, stacklevel=2)
+        for warning in [*changed_since_start(classifier, judge), *method.faults]:
+            warn(warning)
     row_of = {number: row for row, number in enumerate(names)}
     outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
     draws = dict(zip(left, spared or [], strict=False)) | {each.sample: each.draws for each in outcomes if each.draws}
@@ -276,7 +276,7 @@ def _require_pictures(name: str, images: Tensor, own: Tensor) -> None:
 
 def _warn(classifier: Classifier, session: Session, images: Tensor) -> None:
     for warning in checked_model(classifier, session, images):
-        warnings.warn(warning, stacklevel=3)
+        warn(warning)
 
 
 def _checked_targets(target: Tensor | None, y: Tensor, classes: int) -> list[int] | list[None]:

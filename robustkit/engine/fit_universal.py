@@ -4,7 +4,6 @@ It alone queries the model, draws mini-batches and counts passes. What rows shar
 on the CPU, so that the number of rows in flight does not change a bit.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from robustkit.engine.fitted import Array, FittedPerturbation
 from robustkit.engine.verdicts import check_finite
 from robustkit.errors import UserError
 from robustkit.host.progress import shown_progress
+from robustkit.host.warned import warn
 from robustkit.paths import user_path
 from robustkit.primitives import noise, registry
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
@@ -97,7 +97,7 @@ def fit_universal(
     with ExitStack() as stack:
         session = stack.enter_context(classifier.session(images, seed))
         for warning in checked_model(classifier, session, images):
-            warnings.warn(warning, stacklevel=2)
+            warn(warning)
         clean = session.clean_verdicts(images, range(len(x)))
         y = checked_labels(y.cpu(), len(x), clean.scores.shape[1])
         fitted = _fitted_to(clean.labels == y, y, target, clean.scores.shape[1])
@@ -123,8 +123,8 @@ def fit_universal(
         else:
             kept.remove()
         unmoved = _UNMOVED if torch.equal(state.perturbation, start.perturbation) else ""
-        for warning in filter(None, [*changed_since_start(classifier, session), fit.objective.loss_fault, unmoved]):
-            warnings.warn(warning, stacklevel=2)
+        for warning in filter(None, [*changed_since_start(classifier, session), *fit.objective.faults, unmoved]):
+            warn(warning)
     rows = attack.steps * size * attack.draws * session.oracle.cost.query
     perturbation = state.perturbation.detach()
     bounds, spent = classifier.bounds, sum(clean.forwards)
@@ -196,8 +196,8 @@ class _Objective(Attack):
         return self.universal.objective(logits, trials.y, trials.loss_target)
 
     @property
-    def loss_fault(self) -> str:
-        return "" if self.universal is None else self.universal.climbed.fault
+    def faults(self) -> tuple[str, ...]:
+        return () if self.universal is None else self.universal.climbed.faults
 
     def with_built_in_loss(self) -> Self:
         if self.universal is None or self.universal.climbed.own is None:

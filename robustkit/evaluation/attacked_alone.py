@@ -23,7 +23,7 @@ class AttackedAlone(NamedTuple):
         same = (one.success, one.label, one.queries) == (among_others.success, among_others.label, among_others.queries)
         if same and torch.equal(one.x_adv, among_others.x_adv):
             return ""
-        if self.attack.loss_fault:  # which the run says, with the cause
+        if self.attack.faults:  # which the run says, with the cause
             return ""
         name = type(self.attack).__name__
         return (

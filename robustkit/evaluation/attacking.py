@@ -182,8 +182,6 @@ def attacked(
                 first.log.warn(text)
             batch.add(outcome)
             yield outcome
-        if first.attack.attack.loss_fault:
-            first.log.warn(first.attack.attack.loss_fault)
     finally:
         # Also when interrupted: what is finished is kept.
         batch.write()
@@ -239,6 +237,8 @@ class _Batch:
     def _end(self, part: AttackPart) -> None:
         self._unwritten.pop(part, None)
         part.write()
+        for text in part.attack.attack.faults:
+            part.log.warn(text)
         self.finished(part)
 
 

@@ -70,8 +70,8 @@ class LossAttack(Attack):
         return losses.loss(self.loss)
 
     @property
-    def loss_fault(self) -> str:
-        return self.climbed.fault
+    def faults(self) -> tuple[str, ...]:
+        return self.climbed.faults
 
     def with_built_in_loss(self) -> Self:
         return self if self.climbed.own is None else replace(self, loss="log-odds")

@@ -33,9 +33,9 @@ class Loss:
     own: OwnLoss | None = None  # of which it is made, if it is the user's
 
     @property
-    def fault(self) -> str:
-        """Why results with a loss of the user's own mislead, in a sentence; empty where nothing was noticed."""
-        return "" if self.own is None else self.own.fault
+    def faults(self) -> tuple[str, ...]:
+        """Why results with a loss of the user's own mislead, in a sentence, if anything was noticed."""
+        return () if self.own is None or not self.own.fault else (self.own.fault,)
 
     def __call__(self, logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
         """The targeted form in rows whose `target` is a class, the untargeted one where it is -1."""

@@ -261,9 +261,9 @@ class Attack(CheckedFields, ABC):
         return self.objective(logits, state.trial)
 
     @property
-    def loss_fault(self) -> str:
-        """Why results with a loss of the user's own mislead, in a sentence; empty where nothing was noticed."""
-        return ""
+    def faults(self) -> tuple[str, ...]:
+        """Why the attack's results mislead, one sentence for each cause that was noticed."""
+        return ()
 
     def with_built_in_loss(self) -> Self:
         """The same attack with a loss of robustkit in place of the user's own."""

@@ -198,6 +198,14 @@ def test_a_run_says_what_is_wrong_with_the_loss_and_does_not_blame_the_model(att
     assert said.startswith(f"The loss {cause}")
 
 
+def test_worker_processes_say_what_is_wrong_with_the_loss():
+    request = {"dataset": data(60), "attacks": PGD(eps=0.03, steps=3, loss=shrinking), "workers": 1}
+
+    (said,) = evaluate(linear(), **request).manifest["warnings"]
+
+    assert said.startswith("The loss shrinking is smaller")
+
+
 @pytest.mark.parametrize("loss", [ce, nn.CrossEntropyLoss(reduction="none"), scaled(2.0)], ids=["ce", "module", "2 ce"])
 def test_a_loss_that_reads_one_image_is_not_suspected(loss):
     assert said_of(loss, copy.deepcopy(cnn())) == []
