@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from robustkit.comparison.gate import Gate as Gate
     from robustkit.comparison.gate import gate as gate
     from robustkit.data import load_dataset as load_dataset
+    from robustkit.data.examples import load_examples as load_examples
     from robustkit.data.masks import load_mask as load_mask
     from robustkit.defenses import finetune as finetune  # type: ignore[import-not-found,unused-ignore]
     from robustkit.diagnosis import diagnose as diagnose
@@ -58,6 +59,7 @@ _PUBLIC = {
     "fit_universal": "robustkit.engine.fit_universal",
     "gate": "robustkit.comparison.gate",
     "load_dataset": "robustkit.data",
+    "load_examples": "robustkit.data.examples",
     "load_mask": "robustkit.data.masks",
     "load_model": "robustkit.models",
     "load_run": "robustkit.evidence.reading",

@@ -70,9 +70,10 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     if facts.transferred:
         yield Finding("", "not_applicable", "All attacks queried a surrogate model.")
         return
-    with_gradients = gradient_attacks(facts.attacked)
+    with_gradients = gradient_attacks(facts.searching)
     for place in facts.places:
-        yield _finding(place, facts.under(place), with_gradients)
+        rows = {name: each for (*threat, name), each in facts.searching.items() if tuple(threat) == place}
+        yield _finding(place, rows, with_gradients)
 
 
 def _finding(place: RunThreat, rows: Mapping[str, AttackColumns], with_gradients: set[str]) -> Finding:

@@ -13,6 +13,7 @@ from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.image_set import ImageSet
 from robustkit.primitives import noise
 from robustkit.primitives.ball import NORMS
+from robustkit.primitives.given_examples import JudgedExamples
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius
 
@@ -162,6 +163,12 @@ class ModelFacts:
     def measures(self, place: RunThreat) -> bool:
         """Whether an attack of the run measures gradients at one threat, which only works on deterministic models."""
         return self.deterministic and any(place.norm in entry.get("measures", {}) for entry in self.attacks)
+
+    @cached_property
+    def searching(self) -> AttackRows:
+        """The rows of attacks that searched; how many given examples break says nothing about a search."""
+        elsewhere = {entry["name"] for entry in self.attacks if entry.get("attack") == JudgedExamples.__name__}
+        return {key: rows for key, rows in self.attacked.items() if key[2] not in elsewhere}
 
     def under(self, place: RunThreat) -> dict[str, AttackColumns]:
         """The rows of each attack at one threat."""

@@ -51,7 +51,8 @@ _RUNS = Path("robustkit-runs")
 @weights_options
 @data_options
 @click.option("-a", "--attack", "attacks", multiple=True, default=("default",), metavar="NAME[:K=V,...]",
-              help="See `robustkit list attacks`. Repeatable. [default: the ensemble default]")  # fmt: skip
+              help="See `robustkit list attacks`; or FILE.npz with adversarial examples. Repeatable. "
+                   "[default: the ensemble default]")  # fmt: skip
 @click.option(
     "--surrogate",
     "surrogates",

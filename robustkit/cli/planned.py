@@ -20,6 +20,7 @@ _UNCOUNTED = "straight_through"  # the check that most models do not need
 def print_plan(options: dict[str, Any]) -> None:
     """Print the cells of the plan with upper bounds on their forward and backward passes."""
     from robustkit.data import pick
+    from robustkit.data.examples import with_examples
     from robustkit.data.masks import masks_of_data
     from robustkit.evaluation.check_costs import checks_at_most
     from robustkit.evaluation.classifiers import checked_names
@@ -37,12 +38,13 @@ def print_plan(options: dict[str, Any]) -> None:
     threats = threats_of(options["norms"], options["radii"], data.threats, mask)
     surrogates = options["surrogates"]
     queried = ["+".join(surrogates)] if options["surrogate_ensemble"] and surrogates else surrogates
-    planned = plan(options["attacks"], threats, queried, options["audit"])
+    numbers = pick(len(data), None if options["samples"] == "all" else options["samples"])
+    planned = plan(with_examples(options["attacks"], data, numbers), threats, queried, options["audit"])
     check_measured(options["fail_under"], planned)
     smoothing = smoothing_of(options)
     if smoothing is not None:
         check_smoothable(planned)
-    images = len(pick(len(data), None if options["samples"] == "all" else options["samples"]))
+    images = len(numbers)
     models = len(options["models"])
     echo(f"{models} model{'s' * (models > 1)} on {images} image{'s' * (images > 1)} of {data.name} {data.split}; "
          "at most, per model:")  # fmt: skip

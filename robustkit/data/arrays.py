@@ -58,7 +58,7 @@ def load_arrays(path: Path, split: str) -> TensorData:
     Raises:
         UserError: the file is broken, or an array is missing; the message names it.
     """
-    names, read = _npz(path) if path.suffix.lower() == ".npz" else _safetensors(path)
+    names, read = _opened(path)
     splits = tuple(sorted(name[2:] for name in names if name.startswith("x_") and f"y_{name[2:]}" in names))
     if splits and split not in splits and "x" not in names:
         listed = shortened(", ".join(splits))
@@ -92,7 +92,7 @@ def load_images(path: Path) -> TensorData:
     Raises:
         UserError: the file is broken, or has no array `x`.
     """
-    names, read = _npz(path) if path.suffix.lower() == ".npz" else _safetensors(path)
+    names, read = _opened(path)
     if "x" not in names:
         raise UserError(f"{shortened(path)} has no array x; save the images as x, and their labels, if any, as y.")
     x = _tensor(read("x"), "x", path)
@@ -106,8 +106,22 @@ def is_labelled(path: Path) -> bool:
     Raises:
         UserError: the file is broken.
     """
-    names, _ = _npz(path) if path.suffix.lower() == ".npz" else _safetensors(path)
+    names, _ = _opened(path)
     return any(name == "y" or name.startswith("y_") for name in names)
+
+
+def read_arrays(path: Path) -> tuple[list[str], Callable[[str], Tensor]]:
+    """The names of the arrays in a `.npz` or `.safetensors` file, and what reads one of them.
+
+    Raises:
+        UserError: the file is broken, or what is read is no array of numbers.
+    """
+    names, read = _opened(path)
+    return names, lambda key: _tensor(read(key), key, path)
+
+
+def _opened(path: Path) -> tuple[list[str], Read]:
+    return _npz(path) if path.suffix.lower() == ".npz" else _safetensors(path)
 
 
 def _npz(path: Path) -> tuple[list[str], Read]:

@@ -30,6 +30,7 @@ from robustkit.host.notebook import Summarised, share
 from robustkit.host.progress import shown_progress
 from robustkit.host.warned import warn
 from robustkit.primitives import ensembles, registry
+from robustkit.primitives.given_examples import GivenExamples, JudgedExamples
 from robustkit.primitives.image_masks import ImageMasks
 from robustkit.primitives.levels import are_pictures
 from robustkit.primitives.mask import Mask
@@ -102,7 +103,7 @@ def attack(
     model: nn.Module | Classifier,
     x: Array,
     y: Array,
-    method: Attack | str,
+    method: Attack | GivenExamples | str,
     *,
     eps: float | str | None = None,
     norm: str = "Linf",
@@ -126,9 +127,10 @@ def attack(
             and so are the random states of torch, numpy and Python.
         x: `[N, *S]` float images.
         y: `[N]` true classes.
-        method: such as `PGD(eps="8/255", steps=40)`, or the text "pgd:steps=40" with `eps` and `norm`.
-        eps: radius of a method given as a text, in units of pixels scaled to [0, 1], whatever `bounds` are.
-        norm: of a method given as a text.
+        method: such as `PGD(eps="8/255", steps=40)`, or the text "pgd:steps=40" with `eps` and `norm`; or adversarial
+            examples that something else made (`load_examples`), likewise.
+        eps: radius of a method without one, in units of pixels scaled to [0, 1], whatever `bounds` are.
+        norm: of a method without one.
         mask: the pixels that may change, as in `load_mask`, or `[N, H, W]`: those of each image. None leaves it to
             the method.
         target: `[N]` classes that must be reached; None accepts any wrong class.
@@ -158,6 +160,7 @@ def attack(
         raise UserError(f"Images must be [N, *S], an axis for the images and others for values, not {list(x.shape)}.")
     classifier = _classifier(model, bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
+    method = _for_images(method, images)
     own = originals(classifier, x)
     names = range(len(x)) if numbers is None else _checked_numbers(numbers, len(x))
     if is_metered(classifier.model):
@@ -218,6 +221,10 @@ def attack_of(method: object, norm: str, eps: float | str | None, mask: Mask | N
         if mask is not None and method.mask is not None:
             raise UserError(f"{type(method).__name__} has a mask of its own; leave out mask=.")
         return method if mask is None else replace(method, mask=mask)
+    if isinstance(method, GivenExamples):
+        if eps is None:
+            raise UserError(f"The examples {method.name} have no radius; add eps=, for example eps='8/255'.")
+        return replace(method.within(eps, norm), mask=mask)
     if isinstance(method, type):
         raise UserError(f"{method.__name__} is a class; build the attack first: {method.__name__}(eps='8/255').")
     if not isinstance(method, str):
@@ -230,6 +237,10 @@ def attack_of(method: object, norm: str, eps: float | str | None, mask: Mask | N
     if eps is None:
         raise UserError(f"The attack {method!r} needs a radius; add eps=, for example eps='8/255'.")
     return replace(registry.build(method, norm, eps), mask=mask)
+
+
+def _for_images(method: Attack, images: Tensor) -> Attack:
+    return method.among([images]) if isinstance(method, JudgedExamples) else method
 
 
 def _tensor(values: object, what: str) -> Tensor:

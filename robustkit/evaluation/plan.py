@@ -18,6 +18,7 @@ from robustkit.evaluation.threats import Threat
 from robustkit.evidence.audit import AUDIT, ENSEMBLE
 from robustkit.primitives import ensembles, registry
 from robustkit.primitives.ensembles import Stage, Threshold
+from robustkit.primitives.given_examples import GivenExamples
 from robustkit.primitives.hyper_parameters import json_value
 from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, TrialCost, cost_of
@@ -101,7 +102,7 @@ class PlannedAttack:
     def counts_queries(self) -> bool:
         """Whether the queries that each image takes are evidence: no gradients, no surrogate model, no ensemble."""
         black_box = self.attack.sees != "gradients" and self.column.surrogate is None
-        return black_box and self.name == self.column.name
+        return black_box and self.name == self.column.name and not self.attack.made_elsewhere
 
     @property
     def stage(self) -> Stage:
@@ -174,9 +175,10 @@ class Plan:
 
 
 def plan(
-    attacks: Sequence[str | Attack], threats: Sequence[Threat], surrogates: Sequence[str] = (), audit: int | None = None
-) -> Plan:
-    """The plan for attack specifications, ensemble names and attack objects; each on every surrogate, if there are any.
+    attacks: Sequence[str | Attack | GivenExamples], threats: Sequence[Threat], surrogates: Sequence[str] = (),
+    audit: int | None = None,
+) -> Plan:  # fmt: skip
+    """The plan for specifications, names of ensembles, attacks and examples; each on every surrogate, if there are any.
 
     With `audit`, AutoAttack on so many random survivors of all of them comes last at every threat.
 
@@ -229,7 +231,7 @@ def checks_stage(model: str) -> str:
     return f"{model} checks"
 
 
-def _check_norms_of_ensembles(attacks: Sequence[str | Attack], threats: Sequence[Threat]) -> None:
+def _check_norms_of_ensembles(attacks: Sequence[str | Attack | GivenExamples], threats: Sequence[Threat]) -> None:
     for attack, threat in product(attacks, threats):
         if isinstance(attack, str) and ensembles.is_ensemble(attack):
             ensembles.check_norm(attack, threat.ball_name)
@@ -251,10 +253,12 @@ def _check_features(columns: Sequence[Column]) -> None:
         raise UserError("These attacks compare features of different networks or layers; make a run for each.")
 
 
-def _column(attack: str | Attack, threat: Threat, surrogate: str | None) -> Column:
+def _column(attack: str | Attack | GivenExamples, threat: Threat, surrogate: str | None) -> Column:
     where = "" if surrogate is None else f"@{surrogate.replace('/', '-')}"  # a slash sets a member apart
     if isinstance(attack, Attack):
         return _single(registry.spelled(attack) + where, attack, surrogate)
+    if isinstance(attack, GivenExamples):
+        return _single(attack.name + where, attack.within(threat.eps_text, threat.ball_name), surrogate)
     if ensembles.is_ensemble(attack):
         name = ensembles.name_of(attack) + where
         return Column(name, tuple(_members(attack, name)), surrogate)

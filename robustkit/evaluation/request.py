@@ -24,11 +24,13 @@ from robustkit.errors import UserError, unknown
 from robustkit.evaluation.shard import Shard, shard_of
 from robustkit.host.arguments import check_fields
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
+from robustkit.primitives.given_examples import GivenExamples
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
 
 Model = str | nn.Module | Classifier
 Array = Tensor | NDArray[Any]
+AttackChoice = str | Attack | GivenExamples
 Backend = Literal["local", "ray"]
 Data = str | Dataset | tuple[Array, Array] | TorchDataset[Any] | DataLoader[Any]
 
@@ -58,7 +60,8 @@ class EvaluationRequest:
             with labels, or a `DataLoader`, whose data set is taken in its own order.
         attacks: specifications such as "pgd:steps=40" or "mine.py:MyAttack", attack objects, or the ensembles
             "default" and "autoattack". Each attack is run on all correctly classified images; the members of an
-            ensemble only on those that the members before them left.
+            ensemble only on those that the members before them left. Adversarial examples that something else made
+            are judged, too: a file "adv.npz", or what `load_examples` returns.
         norm: "Linf", "L2", "L1", "L0", "patch", "frame", or another threat such as "spatial"; by default
             those that are usual for the data set.
         eps: radii in units of pixels in [0, 1], "8/255" or "L2:0.5"; the side of a patch and the width of a frame in
@@ -129,7 +132,7 @@ class EvaluationRequest:
     models: Model | Sequence[Model]
     _: KW_ONLY
     dataset: Data = "digits"
-    attacks: str | Attack | Sequence[str | Attack] = "default"
+    attacks: AttackChoice | Sequence[AttackChoice] = "default"
     norm: str | Sequence[str] = ()
     eps: float | str | Sequence[float | str] = ()
     mask: Mask | Array | str | Path | None = None

@@ -18,6 +18,7 @@ from robustkit.common_corruptions.choice import corruption_suite
 from robustkit.common_corruptions.suite import CorruptionSuite
 from robustkit.data import Dataset, given_dataset, load_dataset, pick
 from robustkit.data.eight_bits import EightBitImages
+from robustkit.data.examples import with_examples
 from robustkit.data.masks import masks_of_data
 from robustkit.errors import UntrainedError, UserError
 from robustkit.evaluation.classifiers import attacked_classifiers, listed, surrogate_classifiers
@@ -27,6 +28,7 @@ from robustkit.evaluation.shard import Shard
 from robustkit.evaluation.threats import threats_of
 from robustkit.host.environment import chosen_device
 from robustkit.host.processes import own_device
+from robustkit.primitives.given_examples import GivenExamples
 from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
 from robustkit.primitives.threat import exact, is_minimum
@@ -86,9 +88,9 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
         raise UserError(f"The data set {data.name} is empty; there is nothing to evaluate.")
     device = chosen_device(request.device)
     device = device if request.shard is None else own_device(device)
-    attacks = listed(request.attacks)
-    norms, radii = _threat_texts(attacks, listed(request.norm), [str(value) for value in listed(request.eps)])
     ids = tuple(pick(len(data), request.samples))
+    attacks = with_examples(listed(request.attacks), data, ids)
+    norms, radii = _threat_texts(attacks, listed(request.norm), [str(value) for value in listed(request.eps)])
     _check_divisible(request, len(ids))
     suite = _suite(request, data)
     if suite is not None and not attacks:
@@ -282,7 +284,7 @@ def _dataset(dataset: Data) -> Dataset:
 
 def _threat_texts(attacks: Sequence[Any], norms: list[str], radii: list[str]) -> tuple[list[str], list[str]]:
     """Norms and radii; attack objects bring their own threat model unless one is given."""
-    wrong = [attack for attack in attacks if not isinstance(attack, (str, Attack))]
+    wrong = [attack for attack in attacks if not isinstance(attack, (str, Attack, GivenExamples))]
     if wrong:
         what = f"the class {wrong[0].__name__}" if isinstance(wrong[0], type) else type(wrong[0]).__name__
         raise UserError(f"An attack is a name or an attack object such as PGD(eps='8/255'), not {what}.")

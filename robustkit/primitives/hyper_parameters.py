@@ -17,8 +17,8 @@ from robustkit.primitives.protocol import Attack
 from robustkit.primitives.universal import UniversalAttack
 from robustkit.primitives.user_code import address, closure_of, instructions
 
-# The threat model, and what a session measures on the model.
-_NO_HYPER_PARAMETERS = ("eps", "norm", "mask", "feature_shape", "classes", "features")
+# The threat model, what a session measures on the model, and examples, of which there is a hash.
+_NO_HYPER_PARAMETERS = ("eps", "norm", "mask", "feature_shape", "classes", "features", "given")
 
 
 def parameters(attack: type[Attack] | type[UniversalAttack]) -> Mapping[str, "Field[Any]"]:

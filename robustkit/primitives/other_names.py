@@ -38,6 +38,8 @@ def unknown_attack(name: str, names: Collection[str], with_steps: Collection[str
 
 
 def _meant(name: str, names: Collection[str], with_steps: Collection[str]) -> str:
+    if name.endswith((".npz", ".safetensors")):
+        return "only robustkit evaluate judges the adversarial examples in a file."
     several = [each.strip() for each in name.split(",")]
     if len(several) > 1 and all(each in names for each in several):
         return f"give each attack on its own: {' '.join(f'-a {each}' for each in several)}."
