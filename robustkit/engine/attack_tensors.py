@@ -128,7 +128,9 @@ def attack(
         x: `[N, *S]` float images.
         y: `[N]` true classes.
         method: such as `PGD(eps="8/255", steps=40)`, or the text "pgd:steps=40" with `eps` and `norm`; or adversarial
-            examples that something else made (`load_examples`), likewise.
+            examples that something else made (`load_examples`), likewise. `robustkit.attack` also takes an ensemble,
+            "default" or "autoattack", for float32 images `[N, C, H, W]` in [0, 1]; an image that stands comes back as
+            it is.
         eps: radius of a method without one, in units of pixels scaled to [0, 1], whatever `bounds` are.
         norm: of a method without one.
         mask: the pixels that may change, as in `load_mask`, or `[N, H, W]`: those of each image. None leaves it to

@@ -1,0 +1,90 @@
+"""`robustkit.attack` with an ensemble: the verdicts of an evaluation, as tensors."""
+
+import pytest
+import torch
+from robustkit.attacks import PGD
+from torch import nn
+
+import robustkit
+from robustkit import Classifier, UserError, evaluate
+from robustkit.primitives.ensembles import Stage
+from tests.small import TINY, broken, data, ensemble, linear
+
+
+@pytest.fixture
+def tiny():
+    """The name of an ensemble of three weak attacks, each of which breaks some images."""
+    stages = [Stage(each, str(number)) for number, each in enumerate(TINY)]
+    with ensemble("tiny", {"Linf": stages, "L2": stages, "L1": stages}) as name:
+        yield name
+
+
+def test_an_ensemble_gives_tensors_with_the_verdicts_of_an_evaluation(tiny):
+    x, y = data()
+    model = linear()
+
+    result = robustkit.attack(model, x, y, tiny, eps="0.1", batch_size=7)
+
+    run = evaluate(model, dataset=(x, y), attacks=tiny, eps="0.1")
+    assert set(result.success.nonzero().flatten().tolist()) == broken(run, tiny) != set()
+    assert torch.equal(result.prediction, model(result.x_adv).argmax(1))
+    assert torch.equal(result.success | ~result.clean_correct, result.prediction != y)
+    assert (result.x_adv.double() - x.double()).abs().max() <= 0.1
+    assert torch.equal(result.x_adv[~result.success], x[~result.success])
+    assert result.robust_accuracy == run.results["accuracy"].iloc[-1]
+    rows = run.results[run.results["attack"].isin(["clean", tiny])]
+    assert int(result.forwards.sum()) == rows["forwards"].sum()
+    assert int(result.backwards.sum()) == rows["backwards"].sum()
+
+
+def test_a_normalised_classifier_and_a_mask_are_attacked(tiny):
+    x, y = data()
+    model = Classifier(nn.Sequential(Undone(), linear()), mean=[0.5], std=[0.5])
+
+    result = robustkit.attack(model, x, y, tiny, eps="0.3", mask="patch:2,2,4,4")
+
+    changed = (result.x_adv != x).flatten(1).any(0).reshape(8, 8)
+    assert result.success.any()
+    assert not changed[:2].any()
+    assert not changed[6:].any()
+
+
+class Undone(nn.Module):
+    def forward(self, x):
+        return x * 0.5 + 0.5
+
+
+def test_signs_of_a_failed_attack_become_warnings():
+    x, y = data()
+    model = nn.Sequential(Rounded(), linear())
+
+    with pytest.warns(UserWarning, match="gradient"):
+        robustkit.attack(model, x, y, "rk-1", eps="0.05")
+
+
+class Rounded(nn.Module):
+    def forward(self, x):
+        return (x * 3).round() / 3 + 0 * x  # a gradient of exactly zero everywhere
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs a radius; add eps="),
+        ({"eps": "0.1", "target": torch.zeros(30, dtype=torch.int64)}, "which has no target"),
+        ({"eps": "0.1", "surrogate": linear()}, "which has no surrogate"),
+        ({"eps": "0.1", "bounds": (0.0, 255.0)}, r"float32 images in \[0, 1\], not float32 in \[0.0, 255.0\]"),
+        ({"eps": "0.1", "epz": 1}, "epz"),
+    ],
+)
+def test_what_an_ensemble_cannot_do_is_one_line(tiny, options, message):
+    with pytest.raises(UserError, match=message):
+        robustkit.attack(linear(), *data(), tiny, **options)
+
+
+def test_other_types_than_float32_are_refused_and_single_attacks_take_them(tiny):
+    x, y = data()
+
+    with pytest.raises(UserError, match="not float64"):
+        robustkit.attack(linear(), x.double(), y, tiny, eps="0.1")
+    assert robustkit.attack(linear(), x.double(), y, PGD(eps="0.1", steps=3)).success.any()
