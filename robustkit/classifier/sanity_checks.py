@@ -114,7 +114,7 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
     if bool(((logits - other).abs() > 1e-3 * sizes(logits))[:-1].any()):
         raise UserError(
             "The model's answer for an image depends on the other images of its batch, so its verdict would too; "
-            "put BatchNorm and the like in eval mode, or feed one image at a time inside the model."
+            "put BatchNorm and the like in eval mode (before an export), or feed one image at a time inside the model."
         )
     if classifier.eot is not None and classifier.eot > 1 and classifier.smoothing is None:
         return ["The model repeats its answer to the same query, so there is nothing to average: eot is not used."]

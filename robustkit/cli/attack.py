@@ -130,7 +130,7 @@ def _output(options: dict[str, Any], arrays: bool) -> tuple[Path, bool]:
     if named and not floats:
         raise UserError(f"{out} is the name of a file of floats; leave out --format png, or name a folder.")
     if floats and out is not None and not named:
-        raise UserError(f"Floats are written to one file; give --out {out}{_FLOATS}.")
+        raise UserError(f"Arrays are written to one file; give --out {out}{_FLOATS}.")
     return out or (_OUT.with_suffix(_FLOATS) if floats else _OUT), floats
 
 
@@ -267,6 +267,10 @@ def _labels(options: dict[str, Any], classes: "ClassNames", count: int) -> list[
     return [] if options["label"] is None else [classes.number(options["label"])] * count
 
 
+def _queries(count: int) -> str:
+    return f"{count:,} {'query' if count == 1 else 'queries'}"
+
+
 def _print_and_store(run: "PictureRun", part: Path) -> list[str]:
     """Attack pictures, print a line for each, and write results.csv; returns the outcomes."""
     from robustkit.adversarial_examples.making import with_confidence
@@ -279,12 +283,12 @@ def _print_and_store(run: "PictureRun", part: Path) -> list[str]:
         prediction = with_confidence(result.prediction, result.prediction_confidence)
         if result.outcome == "broken":
             change += f" -> {prediction}"
-            change += f"  {run.choice.norm} {result.distance:.4g}  {result.queries:,} queries"
+            change += f"  {run.choice.norm} {result.distance:.4g}  {_queries(result.queries)}"
         elif result.outcome == "clean-wrong":
             change += f"  clean-wrong: {prediction}"
         else:
             change += f"  {_SHOWN.get(result.outcome, result.outcome)}"
-            change += "" if result.outcome in _BEFORE else f"  {result.queries:,} queries"
+            change += "" if result.outcome in _BEFORE else f"  {_queries(result.queries)}"
         echo(printable(f"{result.source}: {change}"))
     write_results(results, run.choice, part)
     return [result.outcome for result in results]

@@ -54,14 +54,21 @@ def gate(
     """
     from robustkit.comparison import gate as gates
     from robustkit.comparison.junit import junit as junit_text
+    from robustkit.comparison.junit import junit_of_error
+    from robustkit.errors import UserError
     from robustkit.host.files import write_text
 
     from .wings import reports
 
-    found = gates.gate(
-        run, fail_under=list(fail_under), baseline=baseline, max_drop=max_drop, judged_by=judged_by,
-        allow_unreliable=allow_unreliable,
-    )  # fmt: skip
+    try:
+        found = gates.gate(
+            run, fail_under=list(fail_under), baseline=baseline, max_drop=max_drop, judged_by=judged_by,
+            allow_unreliable=allow_unreliable,
+        )  # fmt: skip
+    except UserError as error:
+        if junit is not None:
+            write_text(junit, junit_of_error(str(error)))
+        raise
     if junit is not None:
         write_text(junit, junit_text(found))
     if form == "markdown":

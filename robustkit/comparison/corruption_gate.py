@@ -65,6 +65,12 @@ def _row(model: Contestant, asked: CorruptionCondition) -> Mapping[str, Any]:
 
 
 def _of_error(model: Contestant, asked: CorruptionCondition, row: Mapping[str, Any]) -> GateCheck:
+    baseline = model.run.manifest.get("corruption_baseline")
+    if pd.isna(row["ce"]) and baseline is not None:
+        raise UserError(
+            f"The run has no mCE: its baseline {baseline['name']} makes no error at a corruption; take more images, or "
+            "another baseline."
+        )
     if pd.isna(row["ce"]):
         raise UserError("The run has no mCE; name a baseline: robustkit corruptions ... --corruption-baseline MODEL.")
     value, passed = float(row["ce"]), float(row["ce"]) <= asked.bound
@@ -79,6 +85,6 @@ def _of_accuracy(
     value = float(row[{"point": "accuracy", "low": "ci_low", "high": "ci_high"}[judged_by]])
     passed = value >= asked.bound
     counted = f"n={row['n']}, severities {row['severities']}"
-    measured = share_in_words(row["accuracy"], row["ci_low"], row["ci_high"], counted)
+    measured = share_in_words(row["accuracy"], row["ci_low"], row["ci_high"], counted, asked.bound)
     reason = f"{measured} is {'at least' if passed else 'below'} {100 * asked.bound:g} %{JUDGED_BY[judged_by]}"
     return GateCheck(model.name, named(asked.corruption), passed, reason)

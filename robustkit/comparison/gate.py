@@ -117,7 +117,7 @@ def _least(model: Contestant, asked: Condition, judged_by: str) -> GateCheck:
     found, n = model.share(threat), model.count(threat)
     value = {"point": found.value, "low": found.low, "high": found.high}[judged_by]
     passed = value >= asked.least
-    measured = share_in_words(found.value, found.low, found.high, f"n={n}")
+    measured = share_in_words(found.value, found.low, found.high, f"n={n}", asked.least)
     reason = f"{measured} is {'at least' if passed else 'below'} {_percent(asked.least)}{JUDGED_BY[judged_by]}"
     return GateCheck(model.name, _name(model, threat), passed, reason)
 

@@ -17,6 +17,11 @@ class GateCheck(NamedTuple):
     reason: str  # what was measured, and what was asked for
 
 
-def share_in_words(value: float, low: float, high: float, counted: str) -> str:
-    """A share with its interval, and what it was counted on: "51.5 % (95 %: 44.6 to 58.3 %, n=200)"."""
-    return f"{100 * value:.1f} % (95 %: {100 * low:.1f} to {100 * high:.1f} %, {counted})"
+def share_in_words(value: float, low: float, high: float, counted: str, bound: float | None = None) -> str:
+    """A share with its interval, and what it was counted on: "51.5 % (95 %: 44.6 to 58.3 %, n=200)".
+
+    With further digits where it would else look like the `bound` that it is compared with.
+    """
+    other = None if bound in (None, value) else bound
+    digits = next((each for each in range(1, 9) if other is None or round(100 * value, each) != 100 * other), 9)
+    return f"{100 * value:.{digits}f} % (95 %: {100 * low:.1f} to {100 * high:.1f} %, {counted})"

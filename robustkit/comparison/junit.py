@@ -22,5 +22,17 @@ def junit(gate: Gate) -> str:
             ET.SubElement(case, "failure", message=printable(check.reason))
     if gate.note:
         ET.SubElement(suite, "system-out").text = gate.note
+    return _text(suite)
+
+
+def junit_of_error(sentence: str) -> str:
+    """The XML of a gate that could not be judged, so that no earlier file stands for it."""
+    suite = ET.Element("testsuite", name="robustkit gate", tests="1", failures="0", errors="1")
+    case = ET.SubElement(suite, "testcase", classname="robustkit", name="the gate can be judged")
+    ET.SubElement(case, "error", message=printable(sentence))
+    return _text(suite)
+
+
+def _text(suite: ET.Element) -> str:
     ET.indent(suite)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n{ET.tostring(suite, encoding="unicode")}\n'

@@ -38,6 +38,14 @@ DEFAULT_THREATS = {
     "imagenet": IMAGENET_THREATS,
 }
 NAMES = tuple(DEFAULT_THREATS)
+_FILES = (
+    f"pass a folder of pictures or of save_to_disk, a file ending in {', '.join(SUFFIXES)} or .tar, or FILE.py:NAME"
+)
+# What becomes of files that look like data.
+_OTHER_FILES = {
+    (".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip"): "unpack it, and pass the .tar or the folder",
+    (".parquet", ".arrow"): "load it with the library datasets, and pass the folder that its save_to_disk writes",
+}
 
 
 @checked_arguments
@@ -156,10 +164,8 @@ def _require_split(name: str, split: str, splits: tuple[str, ...]) -> None:
 
 def _not_found(name: str, path: Path) -> UserError:
     if path.is_file():
-        return UserError(
-            f"{shortened(path)} is not a data set; pass a folder of pictures, or a file ending in "
-            f"{' or '.join(SUFFIXES)}."
-        )
+        other = next((fix for endings, fix in _OTHER_FILES.items() if path.name.lower().endswith(endings)), None)
+        return UserError(f"{shortened(path)} is not a data set; {other or _FILES}.")
     if len(path.parts) > 1 or path.suffix or kind_of(path) is not None or name.endswith(("/", os.sep)):
         return no_file(f"There is no file or folder {shortened(path)}", path, "check the path of the data set")
     return unknown("data set", shortened(path), [*NAMES, *neighbours(path)])

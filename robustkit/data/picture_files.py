@@ -129,7 +129,9 @@ def _pictures_under(top: Path, budget: _Budget) -> Iterator[tuple[str, str]]:
 
 
 def _is_picture(entry: "os.DirEntry[str]") -> bool:
-    """Whether what is no folder is a picture, by its name."""
+    """Whether what is no folder is a picture, by its name; hidden files are none, such as the ._a.png of macOS."""
+    if entry.name.startswith("."):
+        return False
     suffix = Path(entry.name).suffix.lower()
     if suffix in _UNREAD:
         raise UserError(

@@ -43,6 +43,8 @@ class TablePictures:
         """The picture, `[C, H, W]` float32 in [0, 1], and its label."""
         cell = self.table[number][self.column]
         place = f"Image {number} of the table"
+        if cell is None:
+            raise UserError(f"{place} is empty; leave such rows out (filter).")
         content = cell.get("bytes") if isinstance(cell, Mapping) else None
         if not isinstance(content, bytes):
             raise UserError(f"{place} is not in it, only a path; save it with save_to_disk, which stores the pictures.")
@@ -90,8 +92,13 @@ def from_table(table: Any) -> LazyData:
     """A `datasets.Dataset` as a data set of ours.
 
     Raises:
-        UserError: it holds no pictures with labels.
+        UserError: it holds no pictures with labels, or has a transform of its own, which would not be run.
     """
+    if (table.format or {}).get("type") == "custom":
+        raise UserError(
+            "This data set has a transform (set_transform), and pictures are read as they are stored; take it off "
+            "(reset_format), or give a list or a torch data set of (image, label) that uses it."
+        )
     title, split = str(table.info.dataset_name or "dataset"), str(table.split or "test")
     return _of_table(table, title, split, PictureReader(), None)
 
@@ -111,9 +118,13 @@ def _of_table(table: Any, name: str, split: str, reader: PictureReader, origin: 
     try:
         plain = table.with_format(None).select_columns([picture, label])
         plain = plain.cast_column(picture, library.Image(decode=False))
-        numbers = torch.tensor(plain[label][:], dtype=torch.float64, device="cpu")
-    except Exception as error:  # a label that is missing, a table that is cut off
+        labels = plain[label][:]
+        missing = next((number for number, each in enumerate(labels) if each is None), None)
+        numbers = torch.tensor([0 if each is None else each for each in labels], dtype=torch.float64, device="cpu")
+    except Exception as error:  # labels that are no numbers, a table that is cut off
         raise _not_whole(Path(name), error) from error
+    if missing is not None:
+        raise UserError(f"Image {missing} of {shortened(name)} has no label; leave such rows out (filter).")
     broken = (numbers != numbers.trunc()).nonzero().flatten()
     if len(broken):
         raise UserError(
@@ -136,10 +147,16 @@ def _column(name: str, features: Mapping[str, Any], kind: type, usual: tuple[str
     of_kind = [column for column, feature in features.items() if isinstance(feature, kind)]
     named = [column for column in usual if column in features and (what == "labels" or column in of_kind)]
     candidates = named or of_kind
+    other = next((column for column in usual if column in features), None)
+    if not candidates and other is not None:
+        raise UserError(
+            f"The column {other!r} of {shortened(name)} is of the kind {type(features[other]).__name__}; {what} are "
+            f"{kind.__name__}: cast_column({other!r}, datasets.{kind.__name__}())."
+        )
     if not candidates or (len(candidates) > 1 and not named):
         raise UserError(
-            f"{shortened(name)} has {len(of_kind)} columns of {what} ({shortened(', '.join(features))}); rename the "
-            f"right one to {usual[0]!r} (rename_column)."
+            f"{shortened(name)} has {len(of_kind)} columns of {what} ({shortened(', '.join(of_kind or features))}); "
+            f"rename the right one to {usual[0]!r} (rename_column)."
         )
     return candidates[0]
 

@@ -25,7 +25,7 @@ from robustkit.nethook.gradients import gradients_or_zeros
 from robustkit.nethook.hooked import Inputs
 
 from .calls import floats
-from .layer_function import TINY, LayerFunction, length, per_image
+from .layer_function import TINY, LayerFunction, has_rows_of_images, length, per_image
 from .random_direction import RandomDirection
 
 SMALL = 0.01  # of the full move
@@ -62,8 +62,13 @@ def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: 
     start, end = floats(still), floats(moved)
     if not start or [a.shape for a in start] != [b.shape for b in end] or any(a.element_size() == 1 for a in start):
         return None
-    layer = LayerFunction(module, still, count, seed)
     moves = [after - before for before, after in zip(start, end, strict=True)]
+    if count > 1 and not all(has_rows_of_images(move, count) for move in moves if bool(move.any())):
+        # A model that runs a batch in parts, or fills it up, or has images on another axis, which might be that of
+        # channels: all is measured together, as one image.
+        whole = response(module, still, moved, 1, seed)
+        return None if whole is None else Response(*(values.expand(count) for values in whole))
+    layer = LayerFunction(module, still, count, seed)
     with torch.no_grad():
         plain, far, other = layer(start), layer(end), layer(start, draw=1)
     if plain.shape[1] == 0 or far.shape != plain.shape or other.shape != plain.shape:

@@ -45,6 +45,11 @@ def per_image(values: Tensor, count: int) -> Tensor:
     return values.reshape(1, -1).expand(count, -1)
 
 
+def has_rows_of_images(values: Tensor, count: int) -> bool:
+    """Whether the first axis is that of so many images: not in a part of a batch, or in a batch filled up."""
+    return values.dim() > 0 and len(values) > 0 and len(values) % count == 0
+
+
 def length(rows: Tensor) -> Tensor:
     """`[n]` Euclidean norms of `[n, m]` rows."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1)

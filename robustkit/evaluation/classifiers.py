@@ -188,5 +188,7 @@ def names_from_files(name: str, model: Model, weights: str | Path | None) -> lis
         return [name, f"{core}-{file.resolve().parent.name}{suffix}"]
     by_prefix = prefixed(model) if isinstance(model, str) else None
     if by_prefix is not None:  # the user or the folder that an ID or a path has before its last part
-        return [name, f"{user_path(by_prefix.rest).resolve().parent.name}-{core}{suffix}"]
+        where, _, options = by_prefix.rest.partition("(")
+        with_options = [f"{core}({options}{suffix}"] if options else []
+        return [name, *with_options, f"{user_path(where).resolve().parent.name}-{core}{suffix}"]
     return [name]

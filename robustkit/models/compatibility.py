@@ -30,7 +30,8 @@ def require_compatible(model: PixelModel, images: ImageSpec, fix: str = "choose 
     channels = 3 if model.gray else images.shape[0]
     if model.normalises and model.mean.numel() not in (1, channels):
         raise UserError(
-            f"mean and std have {model.mean.numel()} numbers, but {model.name} gets images with {channels} channels."
+            f"mean and std have {model.mean.numel()} numbers, but {model.name} gets images of "
+            f"{'one channel' if channels == 1 else f'{channels} channels'}."
         )
     try:
         logits = _on_black_images(model, images.shape)

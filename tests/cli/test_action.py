@@ -63,7 +63,8 @@ HOSTILE = "net.py:$(touch hacked);`touch hacked` \"'"
 
 def test_the_commands_have_real_options_and_inputs_stay_texts(tmp_path):
     _, evaluate, gate = STEPS
-    calls = called(evaluate, tmp_path, models=f"{HOSTILE}\nother", eps="8/255\n\n0.1", norms="")
+    options = f"--image-size=32\n--name={HOSTILE}"
+    calls = called(evaluate, tmp_path, models=f"{HOSTILE}\nother", eps="8/255\n\n0.1", norms="", options=options)
     calls = called(gate, tmp_path, baseline="old run", **{"fail-under": "Linf@8/255>=0.40\nclean>=90%"})
 
     assert [call[0] for call in calls] == ["evaluate", "show", "gate"]
@@ -72,6 +73,7 @@ def test_the_commands_have_real_options_and_inputs_stay_texts(tmp_path):
         if name == "evaluate":
             assert parsed["models"] == (HOSTILE, "other")
             assert parsed["radii"] == ("8/255", "0.1")
+            assert (parsed["image_size"], parsed["names"]) == (32, (HOSTILE,))
         if name == "gate":
             assert parsed["fail_under"] == ("Linf@8/255>=0.40", "clean>=90%")
             assert parsed["baseline"] == Path("old run")

@@ -37,6 +37,18 @@ def test_the_status_of_a_gate_says_whether_it_passed(least, status, word, runs, 
     assert ET.parse(place / "gate.xml").getroot().get("failures") == str(status)
 
 
+def test_a_gate_that_cannot_be_judged_replaces_the_file_of_an_earlier_one(runs, robustkit, place):
+    """The file of the gate before was still there, and said that all had passed."""
+    robustkit("gate", "one", "--fail-under", "clean>=0", "--junit", "gate.xml")
+
+    printed = robustkit("gate", "one", "--fail-under", "Linf@8/255>=0.4", "--junit", "gate.xml")
+
+    suite = ET.parse(place / "gate.xml").getroot()
+    assert printed.status == 2
+    assert [suite.get("tests"), suite.get("failures"), suite.get("errors")] == ["1", "0", "1"]
+    assert "no result for" in suite.find("testcase/error").get("message")
+
+
 def test_a_run_passes_a_gate_against_itself(runs, robustkit):
     assert robustkit("gate", "one", "--baseline", "one").status == 0
 

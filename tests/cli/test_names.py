@@ -47,6 +47,7 @@ def test_models_of_one_name_are_told_apart_by_their_arguments_or_folders():
 
     assert names("a/net.py:make(width=8)") == ["net.make(width=8)", "net.make(width=8)-a"]
     assert names("b/net.py:make") == ["net.make", "net.make-b"]
+    assert names_from_files("clip", "clip:x/clip(classes=a.txt)", None) == ["clip", "clip(classes=a.txt)", "x-clip"]
     assert names_from_files("tuned", "c/model.safetensors", None) == ["tuned", "tuned-c"]
     assert names_from_files("resnet18", "resnet18", None) == ["resnet18"]
 

@@ -96,3 +96,15 @@ def test_a_drop_on_corrupted_images_fails_if_it_is_too_large_and_no_luck(one):
     assert checks == {"clean": False, "corruptions": False}
     assert gate(one, baseline=run_of(worse, "linear")).passed
     assert gate(one, baseline=one).passed
+
+
+def test_a_baseline_that_makes_no_error_is_said_to_be_the_cause_of_a_missing_mce():
+    """The error told the user to name a baseline, which the run had."""
+    images = data(40)
+    right = cnn()(images[0]).argmax(1) == images[1]
+    run = run_of(cnn(), "cnn", dataset=(images[0][right][:4], images[1][right][:4]), corruption_baseline="cnn",
+                 severities=[1], corruptions=["jpeg_compression"])  # fmt: skip
+
+    assert run.corruptions["error"].iloc[0] == 0
+    with pytest.raises(UserError, match="its baseline cnn makes no error at a corruption"):
+        gate(run, fail_under="mCE<=1")

@@ -8,6 +8,7 @@ import pytest
 
 from robustkit import UserError, compare, evaluate, gate
 from robustkit.comparison.conditions import condition, share
+from robustkit.comparison.gate_check import share_in_words
 from robustkit.comparison.junit import junit
 from tests.comparison.test_compare import Remembering, run_of
 from tests.networks import Constant
@@ -170,3 +171,10 @@ def test_a_run_whose_broken_images_were_deleted_is_neither_passed_nor_compared(t
     for judged in (lambda: gate(tmp_path, fail_under="Linf@0.1>=0.5"), lambda: compare(tmp_path)):
         with pytest.raises(UserError, match=r"^The run .* says that it is finished, and verdicts are missing; "):
             judged()
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "text"), [(0.6875, 0.688, "68.75 %"), (0.6875, 0.6875, "68.8 %"), (0.5, 0.688, "50.0 %")]
+)
+def test_a_share_does_not_look_like_a_bound_that_it_misses(value, bound, text):
+    assert share_in_words(value, 0.5, 0.8, "n=48", bound).startswith(text)

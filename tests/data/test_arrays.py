@@ -128,7 +128,7 @@ def test_missing_paths_and_other_kinds_of_files_are_refused(tmp_path):
 
     with pytest.raises(UserError, match="no file or folder"):
         load_dataset(str(tmp_path / "gone.npz"))
-    with pytest.raises(UserError, match=r"ending in \.npz or \.safetensors"):
+    with pytest.raises(UserError, match=r"ending in \.npz, \.safetensors"):
         load_dataset(str(tmp_path / "a.csv"))
 
 

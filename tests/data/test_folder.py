@@ -191,3 +191,22 @@ def test_a_picture_that_is_too_large_names_the_fix(tmp_path, monkeypatch):
 
     with pytest.raises(UserError, match=r"9x12 pixels; at most 100 are decoded: scale it down"):
         load_dataset(str(tmp_path)).batch([0])
+
+
+def test_hidden_files_are_no_pictures(tmp_path):
+    """macOS leaves a file ._1.png beside 1.png on foreign disks, which is no picture."""
+    picture(tmp_path / "cat" / "1.png")
+    (tmp_path / "cat" / "._1.png").write_bytes(b"\0\5\26\7")
+
+    assert len(load_dataset(str(tmp_path))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [("a.tar.gz", "unpack it"), ("a.parquet", "save_to_disk"), ("a.csv", r"\.safetensors or \.tar, or FILE\.py:NAME")],
+)
+def test_a_file_that_is_no_data_set_gets_the_fix_for_its_kind(tmp_path, name, fix):
+    (tmp_path / name).write_bytes(b"x")
+
+    with pytest.raises(UserError, match=f"is not a data set; .*{fix}"):
+        load_dataset(str(tmp_path / name))

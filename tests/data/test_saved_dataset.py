@@ -90,7 +90,17 @@ TABLES = {
     "half a picture": (lambda: bare({"bytes": half(), "path": None}), "cannot be decoded"),
     "a negative label": (lambda: table([0, -3], datasets.Value("int64")), "image 1 has -3"),
     "a label of 10^9": (lambda: table([10**9], datasets.Value("int64")), "image 0 has 1000000000"),
-    "a missing label": (lambda: table([0, None]), "cannot be read"),
+    "a missing label": (lambda: table([0, None]), "Image 1 of dataset has no label; leave such rows out"),
+    "a missing picture": (lambda: bare(None), "Image 0 of the table is empty; leave such rows out"),
+    "a transform": (lambda: table([0]).with_transform(lambda rows: rows), r"has a transform \(set_transform\)"),
+    "an array for a picture": (
+        lambda: datasets.Dataset.from_dict({"image": [[[1, 2]]], "label": [0]}),
+        "The column 'image' of dataset is of the kind List; pictures are Image: cast_column",
+    ),
+    "two columns of labels": (
+        lambda: table([0], fine=[1]).rename_column("label", "coarse").cast_column("fine", datasets.ClassLabel(2)),
+        "2 columns of labels .coarse, fine.",
+    ),
     "no labels": (lambda: table([0]).remove_columns("label"), "0 columns of labels .image."),
     "no pictures": (lambda: table([0], more=[1]).remove_columns("image"), "0 columns of pictures"),
     "nothing": (lambda: table([]), "is empty"),

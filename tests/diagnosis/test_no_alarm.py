@@ -101,3 +101,35 @@ def test_a_network_that_is_curved_by_its_depth_raises_no_alarm_but_has_a_note():
     assert diagnosis.causes == ()
     assert diagnosis.whole.fidelity < 0.1
     assert "does not predict a move of size eps" in diagnosis.notes[0]
+
+
+class InParts(nn.Module):
+    """Runs a batch in parts of one size, the last one filled up."""
+
+    def __init__(self, network, size, *, fills):
+        super().__init__()
+        self.network, self.size, self.fills = network, size, fills
+
+    def forward(self, x):
+        return torch.cat([self.part(part) for part in x.split(self.size)])
+
+    def part(self, x):
+        filled = x[torch.arange(self.size) % len(x)] if self.fills else x
+        return self.network(filled)[: len(x)]
+
+
+@pytest.mark.parametrize(("size", "fills"), [(5, False), (7, True), (64, True)])
+def test_a_network_that_runs_a_batch_in_parts_raises_no_alarm(size, fills):
+    """Each layer was said to have a wrong backward pass: its rows are not those of the images."""
+    diagnosis = diagnosed(InParts(base(), size, fills=fills), 32)
+
+    assert diagnosis.causes == ()
+    assert {row.verdict for row in diagnosis.rows} == {"faithful"}
+
+
+def test_a_layer_that_masks_is_found_where_a_batch_runs_in_parts():
+    defended = nn.Sequential(Lambda(lambda x: (x * 4).round() / 4), base())
+
+    diagnosis = diagnosed(InParts(defended, 5, fills=False), 32)
+
+    assert [cause.layer for cause in diagnosis.causes] == ["network.0"]

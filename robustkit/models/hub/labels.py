@@ -10,18 +10,25 @@ from robustkit.limits import shortened
 def order_of(labels: Sequence[str], wanted: Sequence[str]) -> tuple[int, ...] | None:
     """For each logit to be returned, the number of the model's logit: first those of `wanted`, then all others.
 
-    None leaves the model's order: a name of `wanted` is missing, or all stand where they should. Names that both have
-    equally often, such as the two cranes of ImageNet, are matched in their order, if that is the order of all others.
+    None leaves the model's order: all names of `wanted` that the model has stand where they should. Names that both
+    have equally often, such as the two cranes of ImageNet, are matched in their order, if that is the order of all
+    others.
 
     Raises:
-        UserError: the orders differ, and a name may stand for several labels.
+        UserError: the orders differ, and a name may stand for several labels or for none.
     """
     called = _Labels(labels)
     texts = [_spelled(name) for name in wanted]
     asked = Counter(texts)
     found = [called.numbers(name, asked[text]) for name, text in zip(wanted, texts, strict=True)]
-    if not all(found) or all(number in each for number, each in enumerate(found)):
+    if all(number in each for number, each in enumerate(found) if each):
         return None
+    unknown = next((name for name, numbers in zip(wanted, found, strict=True) if not numbers), None)
+    if unknown is not None:
+        raise UserError(
+            f"The model has its classes in another order than the data, and none called {shortened(unknown)!r}; name "
+            "the classes of the data as the model does."
+        )
     turn: Counter[str] = Counter()
     first = []
     for name, text, numbers in zip(wanted, texts, found, strict=True):

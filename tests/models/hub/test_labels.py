@@ -24,7 +24,7 @@ def test_names_are_found_among_labels_of_which_others_are_equal(wanted, order):
 
 
 @pytest.mark.parametrize(
-    "wanted", [["tench", "hen"], [*CRANES], [label.split(",")[0] for label in CRANES], ["hen", "cat"], ["0", "1"]]
+    "wanted", [["tench", "hen"], [*CRANES], [label.split(",")[0] for label in CRANES], ["tench", "cat"], ["0", "1"]]
 )
 def test_the_order_of_the_model_stays_where_names_fit_or_are_others(wanted):
     assert order_of(CRANES, wanted) is None
@@ -41,3 +41,9 @@ def test_the_order_of_the_model_stays_where_names_fit_or_are_others(wanted):
 def test_a_name_that_may_be_several_labels_is_refused(wanted, name):
     with pytest.raises(UserError, match=f"'{name}' may be several of them"):
         order_of(CRANES, wanted)
+
+
+def test_another_order_with_a_name_that_no_label_has_is_refused():
+    """One name of the data was spelt otherwise, and all images were judged in the model's order in silence."""
+    with pytest.raises(UserError, match="in another order than the data, and none called 'cat'"):
+        order_of(CRANES, ["hen", "cat"])
