@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .evaluation.corruptions import write_corruptions as write_corruptions
     from .evaluation.csv import write_csv as write_csv
     from .evaluation.files import write_files as write_files
+    from .evaluation.forms import usual_name as usual_name
     from .evaluation.forms import write_form as write_form
     from .evaluation.gate_markdown import gate_markdown as gate_markdown
     from .evaluation.html import write_report as write_report
@@ -60,6 +61,7 @@ _PUBLIC = {
     "write_csv": "evaluation.csv",
     "write_diagnosis": "diagnosis.page",
     "write_files": "evaluation.files",
+    "usual_name": "evaluation.forms",
     "write_form": "evaluation.forms",
     "write_report": "evaluation.html",
     "write_trace": "trace.page",

@@ -16,6 +16,9 @@ from .plain_tables import latex, markdown
 FORMS: Final[dict[str, Callable[[Sequence[Run]], str]]] = {
     "html": page, "markdown": markdown, "latex": latex, "json": json_text, "model-card": model_card,
 }  # fmt: skip
+_USUAL_NAMES: Final = {
+    "markdown": "report.md", "latex": "report.tex", "json": "report.json", "model-card": "model-card.md",
+}  # fmt: skip
 _ENDINGS: Final = {".html": "html", ".htm": "html", ".md": "markdown", ".tex": "latex", ".json": "json"}
 
 
@@ -34,6 +37,11 @@ def write_form(runs: Sequence[Run], path: Path, form: str | None = None) -> None
     if name not in FORMS:
         raise unknown("form of a report", name, FORMS)
     write_text(path, FORMS[name](runs))
+
+
+def usual_name(form: str | None) -> str:
+    """The name of a file in one of `FORMS`, None for html: no form replaces the page of a run."""
+    return _USUAL_NAMES.get(form or "html", "report.html")
 
 
 def _form_of(path: Path) -> str:

@@ -9,7 +9,7 @@ Bad at: networks without a linear head, and fewer features than points that must
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -65,12 +65,12 @@ class BinarizationProbe:
     """For each image, whether the run's attacks find the planted error."""
 
     def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
-        for place in last_radii(facts):
+        for place in last_radii(facts) if _names(facts) else ():
             yield Wanted(place, _probe(facts), facts.drawn(facts.correct, _COUNT))
 
     def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
         # One wrong class is left: there are no more targets than that.
-        each = [(attack.restarts, attack.cost) for attack in attacks(wanted.place)]
+        each = [(attack.restarts, attack.cost) for attack in _searching(attacks(wanted.place))]
         points = _INNER + 2 + 2 + _RANDOM
         return TrialCost(
             points + sum(trials * cost.forwards for trials, cost in each),
@@ -80,7 +80,7 @@ class BinarizationProbe:
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
         batch, threat = bench.images(wanted.images), ball(wanted.place.norm, wanted.place.eps_text)
         head = linear_head(bench.classifier.model, bench.session.input.fed(batch.x[:2]))
-        attacks = bench.attacks(wanted.place)
+        attacks = _searching(bench.attacks(wanted.place))
         for number, x in zip(batch.numbers, batch.x, strict=True):
             if head is None:
                 yield bench.record(wanted, number, False, _NO_PROBLEM)
@@ -221,13 +221,25 @@ def _attacked(session: Session, attack: Attack, number: int, x: Tensor, seed: in
 
 def _probe(facts: ModelFacts) -> str:
     """With the attacks that are tested: those of a run that grows are tested again."""
+    return f"binarization of {', '.join(_names(facts))}"
+
+
+def _names(facts: ModelFacts) -> list[str]:
     names = dict.fromkeys(str(entry["name"]).partition("/")[0] for entry in facts.attacks)
-    return f"binarization of {', '.join(name for name in names if name != 'audit')}"
+    return [name for name in names if name != "audit" and name not in facts.examples]
+
+
+def _searching(attacks: Iterable[Attack]) -> list[Attack]:
+    """Those that look for a point: given examples cannot find a planted one."""
+    return [attack for attack in attacks if not attack.made_elsewhere]
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for the largest radius of each norm."""
     places = last_radii(facts)
+    if not _names(facts):
+        yield Finding("", "not_applicable", "The run judges given examples alone, and no attack searched.")
+        return
     if not places:
         yield Finding("", "not_applicable", "This check is for deterministic models under Linf and L2 with a radius.")
     for place in places:

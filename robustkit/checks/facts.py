@@ -165,10 +165,14 @@ class ModelFacts:
         return self.deterministic and any(place.norm in entry.get("measures", {}) for entry in self.attacks)
 
     @cached_property
+    def examples(self) -> frozenset[str]:
+        """The names of given examples, which stand among the attacks."""
+        return frozenset(str(entry["name"]) for entry in self.attacks if entry.get("attack") == JudgedExamples.__name__)
+
+    @cached_property
     def searching(self) -> AttackRows:
         """The rows of attacks that searched; how many given examples break says nothing about a search."""
-        elsewhere = {entry["name"] for entry in self.attacks if entry.get("attack") == JudgedExamples.__name__}
-        return {key: rows for key, rows in self.attacked.items() if key[2] not in elsewhere}
+        return {key: rows for key, rows in self.attacked.items() if key[2] not in self.examples}
 
     def under(self, place: RunThreat) -> dict[str, AttackColumns]:
         """The rows of each attack at one threat."""

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=OutPath(),
               help="HTML file; a name that ends in .md or .tex gives a table in that language, .json everything for "
-                   "programs. [default: report.html in the run folder, or here for several runs]")  # fmt: skip
+                   "programs. [default: report.html, or .md, .tex, .json, in the run folder; here for several "
+                   "runs]")  # fmt: skip
 @click.option("--format", "form", metavar="html|markdown|latex|json|model-card",
               help="Form of the file. [default: by its name]")  # fmt: skip
 @click.option("--card", type=OutPath(), metavar="FILE.json|FILE.md",
@@ -41,7 +42,8 @@ def report(
         return
     if thresholds:
         raise UserError("--threshold is a part of a card; add --card card.json, or use robustkit gate.")
-    target = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
+    name = reports.usual_name(form)
+    target = out or (runs[0] / name if len(runs) == 1 else Path(name))
     # All files before the first line: the reader of a pipe may end after it.
     for run in loaded if out is None else []:
         reports.write_csv(run, run.folder)

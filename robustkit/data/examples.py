@@ -1,5 +1,7 @@
 """Adversarial examples from files and from Python, which something else than robustkit may have made."""
 
+import hashlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -9,10 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robustkit.errors import UserError
+from robustkit.host.arguments import checked_arguments_but
 from robustkit.host.text import as_name
 from robustkit.limits import shortened
 from robustkit.paths import no_file, user_path
 from robustkit.primitives import ensembles, registry
+from robustkit.primitives.example_index import digests
 from robustkit.primitives.given_examples import GivenExamples
 
 from .arrays import SUFFIXES, from_tensors, read_arrays
@@ -22,7 +26,8 @@ from .tensors import tensor_of
 Array = Tensor | NDArray[Any]
 A = TypeVar("A")
 _UNIT = (0.0, 1.0)
-_ROWS = ("clean", "worst-case")  # of tables
+_ROWS = ("clean", "worst-case", "union", "certified", "audit")  # of tables
+_LETTERS = 100  # of a name
 _AT_ONCE = 64
 
 
@@ -34,6 +39,7 @@ class HasExamples(Protocol):
     x_adv: Tensor
 
 
+@checked_arguments_but("given")
 def load_examples(
     given: str | Path | HasExamples | tuple[Array, Array],
     *,
@@ -84,7 +90,9 @@ def with_examples(attacks: Iterable[A], data: Dataset, ids: Sequence[int]) -> li
 
 
 def _is_file(specification: str) -> bool:
-    return "=" not in specification and Path(specification.strip()).suffix.lower() in SUFFIXES
+    """Whether a text is the name of a file; hyper-parameters are KEY=VALUE, and the values of some are files."""
+    path = user_path(specification.strip())
+    return path.suffix.lower() in SUFFIXES and ("=" not in specification or path.is_file())
 
 
 def _of_file(given: str, data: Dataset, ids: Sequence[int]) -> GivenExamples:
@@ -98,7 +106,16 @@ def _of_file(given: str, data: Dataset, ids: Sequence[int]) -> GivenExamples:
             f"{shortened(path.name)} has {len(x_adv)} examples and no clean images, and {data.name} has {len(data)} "
             "images; store the clean images of the examples as x."
         )
-    return _examples(path.name, torch.cat(list(_images(data, ids))), x_adv[list(ids)])
+    images = torch.cat(list(_images(data, ids)))
+    all_of_them = _checked(x_adv, f"x_adv of {path.name}", _UNIT)
+    if all_of_them.shape[1:] != images.shape[1:]:
+        raise UserError(
+            f"{shortened(path.name)} has examples of the shape {list(all_of_them.shape[1:])}, and the images of "
+            f"{data.name} have {list(images.shape[1:])}; store them in the size in which they are evaluated."
+        )
+    # The whole file's, so that a run may be extended by further images.
+    sha256 = hashlib.sha256(b"".join(digests(all_of_them))).hexdigest()
+    return GivenExamples(_name(path.name), images, all_of_them[list(ids)], sha256)
 
 
 def _existing(given: str | Path) -> Path:
@@ -123,20 +140,31 @@ def _arrays(path: Path, *names: str) -> list[Tensor]:
 
 
 def _examples(name: str, x: Tensor, x_adv: Tensor, *, bounds: tuple[float, float] = _UNIT) -> GivenExamples:
-    name = as_name(name)
-    if not name or "/" in name or name in _ROWS or name in registry.names() or ensembles.is_ensemble(name):
-        raise UserError(f"{name!r} cannot be the name of examples: it stands for something else; give another name=.")
-    clean, adversarial = _checked(x, f"x of {name}", bounds), _checked(x_adv, f"x_adv of {name}", bounds)
+    name = _name(name)
+    clean, adversarial = _checked(x, name, bounds), _checked(x_adv, f"x_adv of {name}", bounds)
     if clean.shape != adversarial.shape:
         raise UserError(
             f"{name} has clean images of the shape {list(clean.shape)} and examples of {list(adversarial.shape)}; give "
             "one of each, in the same order."
         )
-    return GivenExamples(name, clean, adversarial)
+    return GivenExamples(name, clean, adversarial, rounded=x.dtype not in (torch.float32, torch.float64))
+
+
+def _name(name: str) -> str:
+    name = as_name(name)
+    if len(name) > _LETTERS:
+        raise UserError(
+            f"The name {shortened(name)!r} of examples has more than {_LETTERS} letters; give a shorter one."
+        )
+    if not name or "/" in name or name in _ROWS or name in registry.names() or ensembles.is_ensemble(name):
+        raise UserError(f"{name!r} cannot be the name of examples: it stands for something else; give another name.")
+    return name
 
 
 def _checked(values: Tensor, name: str, bounds: tuple[float, float]) -> Tensor:
     low, high = bounds
+    if not -math.inf < low < high < math.inf:
+        raise UserError(f"bounds are the lowest and the highest value of a pixel, such as (0, 255), not {bounds}.")
     if bounds != _UNIT and values.is_floating_point():
         values = (values.detach() - low) / (high - low)
     labels = torch.zeros(len(values) if values.ndim else 0, dtype=torch.int64, device="cpu")

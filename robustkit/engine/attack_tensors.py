@@ -162,7 +162,7 @@ def attack(
         raise UserError(f"Images must be [N, *S], an axis for the images and others for values, not {list(x.shape)}.")
     classifier = _classifier(model, bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
-    method = _for_images(method, images)
+    _warn_of_missing_examples(method, images)
     own = originals(classifier, x)
     names = range(len(x)) if numbers is None else _checked_numbers(numbers, len(x))
     if is_metered(classifier.model):
@@ -241,8 +241,11 @@ def attack_of(method: object, norm: str, eps: float | str | None, mask: Mask | N
     return replace(registry.build(method, norm, eps), mask=mask)
 
 
-def _for_images(method: Attack, images: Tensor) -> Attack:
-    return method.among([images]) if isinstance(method, JudgedExamples) else method
+def _warn_of_missing_examples(method: Attack, images: Tensor) -> None:
+    missing = len(images) - method.given.known(images) if isinstance(method, JudgedExamples) else 0
+    if isinstance(method, JudgedExamples) and missing:
+        name = method.given.name
+        warn(f"{missing} of the {len(images)} images have no example in {name}, and count as not broken by it.")
 
 
 def _tensor(values: object, what: str) -> Tensor:

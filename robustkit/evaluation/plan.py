@@ -191,7 +191,12 @@ def plan(
     _check_norms_of_ensembles(attacks, threats)
     if audit is not None:
         _check_audited(threats)
-    columns = tuple(_column(attack, threats[0], surrogate) for surrogate in queried for attack in attacks)
+    columns = tuple(
+        _column(attack, threats[0], surrogate)
+        for surrogate in queried
+        for attack in attacks
+        if not isinstance(attack, GivenExamples) or surrogate == queried[0]
+    )
     if surrogates and any(math.isinf(threat.eps) for threat in threats):
         raise UserError("A transfer attack needs a radius; leave out the minimum or --surrogate.")
     if audit is not None and any(math.isinf(threat.eps) for threat in threats):
@@ -209,10 +214,7 @@ def plan(
             )
         columns = (*columns, Column(AUDIT, tuple(_members(ENSEMBLE, AUDIT)), audit=audit))
     _check_features(columns)
-    names = [column.name for column in columns]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"The attack {name!r} is given twice; leave one out.")
+    _check_names([column.name for column in columns], attacks)
     return Plan(tuple(threats), columns)
 
 
@@ -253,12 +255,21 @@ def _check_features(columns: Sequence[Column]) -> None:
         raise UserError("These attacks compare features of different networks or layers; make a run for each.")
 
 
+def _check_names(names: Sequence[str], attacks: Sequence[str | Attack | GivenExamples]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is None:
+        return
+    if any(isinstance(attack, GivenExamples) and attack.name == twice for attack in attacks):
+        raise UserError(f"Two attacks are called {twice!r}; rename the file, or give load_examples another name=.")
+    raise UserError(f"The attack {twice!r} is given twice; leave one out.")
+
+
 def _column(attack: str | Attack | GivenExamples, threat: Threat, surrogate: str | None) -> Column:
     where = "" if surrogate is None else f"@{surrogate.replace('/', '-')}"  # a slash sets a member apart
     if isinstance(attack, Attack):
         return _single(registry.spelled(attack) + where, attack, surrogate)
     if isinstance(attack, GivenExamples):
-        return _single(attack.name + where, attack.within(threat.eps_text, threat.ball_name), surrogate)
+        return _single(attack.name, attack.within(threat.eps_text, threat.ball_name), None)  # no model is queried
     if ensembles.is_ensemble(attack):
         name = ensembles.name_of(attack) + where
         return Column(name, tuple(_members(attack, name)), surrogate)

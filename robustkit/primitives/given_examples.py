@@ -1,23 +1,19 @@
-"""Adversarial examples that something else made: each is moved into the ball and judged, as any attack's last point.
-
-An image gets the examples whose clean image is its own: equal up to a thousandth of a level of 8 bits.
-"""
+"""Adversarial examples that something else made: each is moved into the ball and judged, as any attack's last point."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
-from typing_extensions import Self
 
 from robustkit.errors import UserError
 from robustkit.primitives.ball import NORMS
+from robustkit.primitives.example_index import ExampleIndex, digests
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
+from robustkit.primitives.rows import along
 
-# Neither whole levels nor halves of them, which images have, lie near a border between two rounded values.
-_OFFSET = 0.31
 _AT_ONCE = 64
 
 
@@ -29,18 +25,29 @@ class GivenExamples:
         name: what results call them.
         x: `[n, *S]` float32 clean images in [0, 1], on the CPU; one may be there several times.
         x_adv: `[n, *S]` their adversarial examples.
-        images: how many images are attacked, once that is known.
-        missing: how many of these have no example.
+        sha256: of all examples of the file that these are from; None for that of these pairs, in any order.
+        rounded: whether the clean images were stored with fewer bits, so that the centre of the ball is not known.
+        partial: whether some images of a run have none.
+        index: made of the images.
     """
 
     name: str
     x: Tensor
     x_adv: Tensor
-    images: int = 0
-    missing: int = 0
+    sha256: str | None = None
+    rounded: bool = False
+    partial: bool = False
+    index: ExampleIndex | None = None
+
+    def __post_init__(self) -> None:
+        if self.index is None:
+            object.__setattr__(self, "index", ExampleIndex(self.x, self.x_adv))
+        if self.sha256 is None:
+            pairs = sorted(map(b"".join, zip(digests(self.x), digests(self.x_adv), strict=True)))
+            object.__setattr__(self, "sha256", hashlib.sha256(b"".join(pairs)).hexdigest())
 
     def among(self, parts: Iterable[Tensor]) -> "GivenExamples":
-        """The same, with the count of images that have none.
+        """The same, with a note whether some images have none.
 
         Args:
             parts: the images that are attacked, some `[B, *S]` in [0, 1] at a time.
@@ -48,16 +55,19 @@ class GivenExamples:
         Raises:
             UserError: no image has an example.
         """
-        images = known = 0
-        for part in parts:
-            images += len(part)
-            known += sum(name in self.rows for name in _names(part))
+        counts = [(len(part), self.known(part)) for part in parts]
+        images, known = (sum(column) for column in zip(*counts, strict=True))
         if not known:
             raise UserError(
-                f"None of the {images} images has an example in {self.name}: its clean images x are others; store the "
-                "images as they are evaluated, in [0, 1] and in the same size."
+                f"None of the {images} images has an example in {self.name}. If its clean images x are these, store "
+                "them as they are evaluated, in [0, 1] and in the same size."
             )
-        return replace(self, images=images, missing=images - known)
+        return replace(self, partial=known < images)
+
+    def known(self, images: Tensor) -> int:
+        """How many of some images `[B, *S]` have an example."""
+        assert self.index is not None
+        return self.index.known(images)
 
     def within(self, eps: float | str, norm: str) -> "JudgedExamples":
         """The attack that judges them in one ball.
@@ -65,37 +75,14 @@ class GivenExamples:
         Raises:
             UserError: the radius is the minimum, or the norm is none of Linf, L2, L1 and L0.
         """
-        return JudgedExamples(eps, norm, restarts=self.most, sha256=self.sha256, given=self)
+        return JudgedExamples(eps, norm, sha256=str(self.sha256), given=self)
 
-    @cached_property
-    def sha256(self) -> str:
-        """Of the values, so that a run goes on with the same examples only."""
-        digest = hashlib.sha256(repr(list(self.x.shape)).encode())
-        for values in (self.x, self.x_adv):
-            digest.update(values.contiguous().numpy().tobytes())
-        return digest.hexdigest()
 
-    @cached_property
-    def rows(self) -> Mapping[bytes, list[int]]:
-        """The examples of each clean image, by what tells images apart."""
-        found: dict[bytes, list[int]] = {}
-        for row, name in enumerate(_names(self.x)):
-            found.setdefault(name, []).append(row)
-        return found
+@dataclass(frozen=True)
+class ExamplesState(State):
+    """The state of a trial, which queries one example after the other."""
 
-    @cached_property
-    def most(self) -> int:
-        """The largest number of examples of one image."""
-        return max(map(len, self.rows.values()))
-
-    def of(self, images: Tensor, number: Tensor) -> Tensor:
-        """`[B, *S]` the example of this `number` `[B]` of each image; the image itself where there is none."""
-        points = images.clone()
-        for row, (name, which) in enumerate(zip(_names(images), number.tolist(), strict=True)):
-            own = self.rows.get(name, [])
-            if which < len(own):
-                points[row] = self.x_adv[own[which]].reshape(points[row].shape)
-        return points
+    numbers: Tensor  # [B, most] int64 of the image's examples, then -1
 
 
 @dataclass(frozen=True)
@@ -122,32 +109,27 @@ class JudgedExamples(Attack):
         if self.mask is not None:
             raise UserError(f"The examples {self.given.name} change the whole image; leave the mask out.")
 
-    def among(self, parts: Iterable[Tensor]) -> Self:
-        """The same for some images, as in `GivenExamples.among`."""
-        return replace(self, given=self.given.among(parts))
-
     @property
     def cost(self) -> TrialCost:
-        return TrialCost(2, 0)
+        return TrialCost(self._index.most + 1, 0)
 
     @property
     def faults(self) -> tuple[str, ...]:
         name, sentences = self.given.name, []
-        if self.outside:
+        if self._outside:
             sentences.append(
-                f"{self.outside} of the {len(self.given.x)} examples in {name} lie outside of {self.norm} {self.eps}; "
+                f"{self._outside} of the {len(self.given.x)} examples in {name} lie outside of {self.norm} {self.eps}; "
                 "each was moved into the ball before it was judged."
             )
-        if self.given.missing:
-            sentences.append(
-                f"{self.given.missing} of the {self.given.images} images have no example in {name}, and count as not "
-                "broken by it."
-            )
+        if self.given.partial:
+            sentences.append(f"Not every image has an example in {name}; those without one count as not broken by it.")
         return tuple(sentences)
 
     @cached_property
-    def outside(self) -> int:
+    def _outside(self) -> int:
         """How many examples lie outside of the ball around their image, by more than rounding."""
+        if self.given.rounded:
+            return 0
         parts = zip(torch.split(self.given.x, _AT_ONCE), torch.split(self.given.x_adv, _AT_ONCE), strict=True)
         return sum(int((~self.ball.contains(*part)).sum()) for part in parts)
 
@@ -155,14 +137,21 @@ class JudgedExamples(Attack):
         return logits.new_zeros(len(logits))
 
     def init(self, trials: Trials) -> State:
-        points = self.given.of(trials.x.cpu(), trials.restart.cpu())
-        return begin(trials, self.ball.project(trials.x, points.to(trials.x)))
+        numbers = self._index.numbers(trials.x).to(trials.y.device)
+        return ExamplesState(**vars(begin(trials, self._point(trials, numbers[:, 0]))), numbers=numbers)
 
     def step(self, state: State, seen: Seen) -> State:
-        return replace(state, queries=state.queries + 1, done=torch.ones_like(state.done))
+        assert isinstance(state, ExamplesState)
+        queries = state.queries + 1
+        done = queries >= (state.numbers >= 0).sum(1)
+        following = state.numbers.gather(1, queries.clamp(max=state.numbers.shape[1] - 1).unsqueeze(1)).squeeze(1)
+        query = torch.where(along(done, state.query), state.query, self._point(state.trial, following))
+        return replace(state, query=query, queries=queries, done=done)
 
+    @property
+    def _index(self) -> ExampleIndex:
+        assert self.given.index is not None
+        return self.given.index
 
-def _names(images: Tensor) -> list[bytes]:
-    """What tells images apart, also after they were read, scaled and rounded in another way."""
-    levels = (images.double() * 255 + _OFFSET).round().to(torch.int16)
-    return [hashlib.sha256(each.tobytes()).digest() for each in levels.cpu().numpy()]
+    def _point(self, trials: Trials, numbers: Tensor) -> Tensor:
+        return self.ball.project(trials.x, self._index.examples(numbers, trials.x))

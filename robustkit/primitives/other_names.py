@@ -39,7 +39,9 @@ def unknown_attack(name: str, names: Collection[str], with_steps: Collection[str
 
 def _meant(name: str, names: Collection[str], with_steps: Collection[str]) -> str:
     if name.endswith((".npz", ".safetensors")):
-        return "only robustkit evaluate judges the adversarial examples in a file."
+        return (
+            "robustkit evaluate judges the examples in a file, robustkit.attack those of robustkit.load_examples(FILE)."
+        )
     several = [each.strip() for each in name.split(",")]
     if len(several) > 1 and all(each in names for each in several):
         return f"give each attack on its own: {' '.join(f'-a {each}' for each in several)}."

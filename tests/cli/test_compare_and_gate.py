@@ -106,3 +106,17 @@ def test_a_condition_on_a_threat_that_the_run_will_not_have_is_refused_before_th
     assert not (place / "typo").exists()
     assert robustkit(*EVALUATE, *MODEL, "--plan", "--fail-under", asked).err == printed.err
     assert robustkit(*EVALUATE, *MODEL, "--out", "typo", "--fail-under", "Linf@1/20>=0").status == 0
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [("latex", "report.tex"), ("json", "report.json"), ("model-card", "model-card.md")]
+)
+def test_a_report_in_another_form_does_not_replace_the_page(form, name, runs, robustkit, place):
+    """report.html held LaTeX, and the folder was said to be changed."""
+    page = (place / "one" / "report.html").read_bytes() if (place / "one" / "report.html").exists() else None
+
+    printed = robustkit("report", "one", "--format", form)
+
+    assert printed.status == 0
+    assert (place / "one" / name).is_file()
+    assert ((place / "one" / "report.html").read_bytes() if page else page) == page

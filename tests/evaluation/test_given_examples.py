@@ -11,6 +11,8 @@ from torch import nn
 
 import robustkit
 from robustkit import UserError, evaluate, load_examples
+from robustkit.data import given_dataset
+from robustkit.data.eight_bits import EightBitImages
 from tests.small import accuracy, broken, cnn, csv, data, evaluated, linear
 
 EPS = "0.1"
@@ -69,7 +71,59 @@ def test_images_without_an_example_are_counted_and_stay_as_they_are(made):
     run = evaluate(linear(), dataset=(x, y), attacks=examples, eps=EPS)
 
     assert broken(run, "ten") == {number for number in range(10) if pgd.success[number]}
-    assert run.manifest["warnings"] == ["20 of the 30 images have no example in ten, and count as not broken by it."]
+    (said,) = run.manifest["warnings"]
+    assert said == "Not every image has an example in ten; those without one count as not broken by it."
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        lambda x: (x * 255).round().byte(),
+        lambda x: (x * 255).byte(),
+        lambda x: x.half().float(),
+        lambda x: x.bfloat16(),
+    ],
+    ids=["rounded bytes", "truncated bytes", "half", "bfloat16"],
+)
+def test_images_are_found_again_that_were_stored_with_fewer_bits(made, stored):
+    """Digits, 16 levels, are not among the 256 of a byte: none of 30 was found."""
+    x, y, pgd = made
+    clean = stored(x)
+
+    judged = robustkit.attack(linear(), x, y, load_examples((clean, pgd.x_adv)), eps=EPS)
+
+    assert torch.equal(judged.success, pgd.success)
+
+
+def test_images_that_differ_by_less_than_a_level_have_their_own_examples(made):
+    """An example of one faint image was taken for that of all: they were the same when rounded."""
+    x, y, _ = made
+    faint = x / 255 / 6
+    model = nn.Sequential(Brighter(), linear())
+    pgd = robustkit.attack(model, faint, y, PGD(eps=0.0004, steps=10))
+
+    judged = robustkit.attack(model, faint, y, load_examples((faint, pgd.x_adv)), eps=0.0004)
+
+    assert 0 < int(pgd.success.sum()) < len(x)
+    assert torch.equal(judged.success, pgd.success)
+    assert judged.forwards.max() <= 3
+
+
+class Brighter(nn.Module):
+    def forward(self, x):
+        return x * 255 * 6
+
+
+def test_an_image_without_an_example_costs_no_more_because_another_has_many(made):
+    x, y, _ = made
+    noise = torch.rand(40, 1, 8, 8, generator=torch.Generator().manual_seed(0)) / 1000
+    many = load_examples((x[:1].expand(40, 1, 8, 8), (x[:1] + noise).clamp(0, 1)))
+
+    with pytest.warns(UserWarning, match="29 of the 30 images have no example in examples"):
+        judged = robustkit.attack(linear(), x, y, many, eps=EPS)
+
+    assert judged.forwards[0] == 42
+    assert judged.forwards[1:].max() <= 3
 
 
 def test_neither_the_order_of_the_examples_nor_the_rounding_of_the_images_matters(made):
@@ -89,7 +143,8 @@ def test_all_examples_of_an_image_are_tried(made):
     judged = robustkit.attack(linear(), x, y, both, eps=EPS)
 
     assert torch.equal(judged.success, pgd.success)
-    assert judged.forwards[judged.clean_correct & ~judged.success].eq(5).all()  # of the clean image, and two for each
+    # The clean image, two queries and the verdict on the last point.
+    assert judged.forwards[judged.clean_correct & ~judged.success].eq(4).all()
 
 
 def test_bytes_are_given_in_the_bounds_of_the_caller(made):
@@ -118,6 +173,36 @@ def test_a_file_of_examples_alone_is_in_the_order_of_the_data(made, tmp_path):
         evaluate(linear(), dataset=(x[:20], y[:20]), attacks=file, eps=EPS)
 
 
+def test_a_run_is_extended_by_images_of_a_file_of_examples_alone(made, tmp_path):
+    """The file was said to have changed: only the examples of the first images had been hashed."""
+    x, y, pgd = made
+    file = as_file(tmp_path / "adv.npz", x_adv=pgd.x_adv)
+    for count in (10, 30):
+        run = evaluate(linear(), dataset=(x, y), attacks=file, eps=EPS, samples=count, out=tmp_path / "run")
+
+    assert broken(run, "adv.npz") == set(pgd.success.nonzero().flatten().tolist())
+
+
+def test_a_server_gets_pictures_of_8_bits_and_their_examples_are_found(made):
+    """Data are rounded for a server after the examples were looked up, and none was judged, in silence."""
+    x, y, pgd = made
+    rounded = EightBitImages(given_dataset((x, y))).batch(range(30))[0]
+    files = load_examples((x, pgd.x_adv))
+
+    judged = robustkit.attack(linear(), rounded, y, files, eps=EPS)
+
+    assert int((judged.success != pgd.success).sum()) <= 3
+    assert judged.success.any()
+
+
+def test_a_surrogate_is_not_queried_for_given_examples(made):
+    x, y, pgd = made
+
+    run = evaluate(linear(), dataset=(x, y), attacks=["fgsm", load_examples((x, pgd.x_adv))], eps=EPS, surrogates=cnn())
+
+    assert set(run.results["attack"]) == {"clean", "fgsm@sequential", "examples", "worst-case"}
+
+
 def test_kept_examples_of_a_run_are_judged_on_another_model(made, tmp_path):
     x, y, _ = made
     first = evaluate(linear(), dataset=(x, y), attacks="fgsm", eps=EPS, out=tmp_path, keep_adversarial=True)
@@ -144,11 +229,11 @@ def test_a_safetensors_file_is_read_and_processes_and_parts_change_no_byte(made,
     assert sorted(whole.manifest["warnings"]) == sorted(in_workers.manifest["warnings"])
 
 
-def test_a_run_does_not_go_on_with_other_examples(made, tmp_path):
+def test_a_run_goes_on_with_the_same_examples_in_any_order_and_with_no_others(made, tmp_path):
     x, y, pgd = made
     evaluated(linear(), tmp_path, dataset=(x, y), attacks=load_examples((x, pgd.x_adv)), eps=EPS)
 
-    evaluated(linear(), tmp_path, dataset=(x, y), attacks=load_examples((x, pgd.x_adv)), eps=EPS)
+    evaluated(linear(), tmp_path, dataset=(x, y), attacks=load_examples((x.flip(0), pgd.x_adv.flip(0))), eps=EPS)
     with pytest.raises(UserError, match=r"the attack examples: .* \(sha256\)"):
         evaluated(linear(), tmp_path, dataset=(x, y), attacks=load_examples((x, x)), eps=EPS)
 
@@ -207,11 +292,42 @@ def test_one_example_without_a_radius_and_a_missing_file_are_one_line(made):
         robustkit.attack(linear(), x, y, load_examples((x, pgd.x_adv)))
     with pytest.raises(UserError, match=r"There is no file nothing\.npz"):
         evaluate(linear(), dataset=(x, y), attacks="nothing.npz", eps=EPS)
-    with pytest.raises(UserError, match="only robustkit evaluate judges"):
+    with pytest.raises(UserError, match="robustkit evaluate judges the examples in a file"):
         robustkit.attack(linear(), x, y, "adv.npz", eps=EPS)
 
 
-@pytest.mark.parametrize("name", ["pgd", "default", "clean", "worst-case", "a/b", " "])
+def test_given_examples_are_not_asked_to_find_a_planted_one(made):
+    """They were said to miss all planted examples, so that the attacks of the run were too weak."""
+    x, y, pgd = made
+
+    run = evaluate(linear(), dataset=(x, y), attacks=load_examples((x, pgd.x_adv)), eps=EPS, checks="full")
+
+    (check,) = [each for each in run.checks if each.name == "binarization"]
+    assert check.status == "not_applicable"
+
+
+def test_files_of_one_name_and_a_path_with_an_equals_sign(made, tmp_path, monkeypatch):
+    x, y, pgd = made
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a=1", "b"):
+        (tmp_path / folder).mkdir()
+        as_file(tmp_path / folder / "adv.npz", x=x, x_adv=pgd.x_adv)
+
+    run = evaluate(linear(), dataset=(x, y), attacks="a=1/adv.npz", eps=EPS)
+    assert broken(run, "adv.npz")
+    with pytest.raises(UserError, match=r"Two attacks are called 'adv\.npz'; rename the file"):
+        evaluate(linear(), dataset=(x, y), attacks=["a=1/adv.npz", "b/adv.npz"], eps=EPS)
+
+
+@pytest.mark.parametrize("bounds", [(1, 0), (1, 1), (0, float("inf"))])
+def test_bounds_that_hold_no_value_are_refused(made, bounds):
+    x, _, pgd = made
+
+    with pytest.raises(UserError, match="the lowest and the highest value of a pixel"):
+        load_examples((x, pgd.x_adv), bounds=bounds)
+
+
+@pytest.mark.parametrize("name", ["pgd", "default", "clean", "worst-case", "union", "certified", "a/b", " "])
 def test_a_name_that_stands_for_something_else_is_refused(made, name):
     x, _, pgd = made
 
