@@ -179,7 +179,6 @@ def test_attack_takes_a_text_and_arrays():
 
 ATTACKS = {
     "a text without a radius": ((linear(), X, Y, "pgd:steps=3"), {}, "eps="),
-    "an ensemble": ((linear(), X, Y, "default"), {"eps": 0.1}, "evaluate"),
     "two radii": ((linear(), X, Y, PGD(eps="0.1")), {"eps": 0.1}, "leave out eps"),
     "a class": ((linear(), X, Y, PGD), {"eps": 0.1}, "is a class"),
     "a loader": ((linear(), DataLoader(Items()), Y, "pgd"), {"eps": 0.1}, r"evaluate\(dataset"),

@@ -7,6 +7,7 @@ import linecache
 import sqlite3
 import sys
 import types
+from contextlib import closing
 
 import pytest
 import torch
@@ -357,11 +358,11 @@ class OnAnotherMachine(nn.Module):
 
 @pytest.mark.parametrize("network", [linear, cnn, Quantised])
 def test_other_last_bits_are_not_another_network(network):
-    store, probes = Store(None), Probes(from_data(), range(COUNT))
-    here = network().eval()
-    store.set_answers([probes.record("model", Classifier(here, name="m"))])
+    probes, here = Probes(from_data(), range(COUNT)), network().eval()
+    with closing(Store(None)) as store:
+        store.set_answers([probes.record("model", Classifier(here, name="m"))])
 
-    probes.check(store, "model", Classifier(OnAnotherMachine(here), name="m"))
+        probes.check(store, "model", Classifier(OnAnotherMachine(here), name="m"))
 
 
 def from_data():
