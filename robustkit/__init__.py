@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from robustkit.engine.attack_tensors import Attacked as Attacked
     from robustkit.engine.fit_universal import fit_universal as fit_universal
     from robustkit.errors import UserError as UserError
-    from robustkit.evaluation.attack_tensors import attack as attack
+    from robustkit.evaluation.ensemble_on_tensors import attack as attack
     from robustkit.evaluation.evaluation import corruptions as corruptions
     from robustkit.evaluation.evaluation import evaluate as evaluate
     from robustkit.evaluation.request import Numerics as Numerics
@@ -50,7 +50,7 @@ _PUBLIC = {
     "RemoteAccess": "robustkit.black_box",
     "Run": "robustkit.evidence.run",
     "UserError": "robustkit.errors",
-    "attack": "robustkit.evaluation.attack_tensors",
+    "attack": "robustkit.evaluation.ensemble_on_tensors",
     "compare": "robustkit.comparison.compare",
     "corruptions": "robustkit.evaluation.evaluation",
     "diagnose": "robustkit.diagnosis",

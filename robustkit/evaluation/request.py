@@ -30,7 +30,7 @@ from robustkit.primitives.protocol import Attack
 
 Model = str | nn.Module | Classifier
 Array = Tensor | NDArray[Any]
-AttackChoice = str | Attack | GivenExamples
+GivenAttack = str | Attack | GivenExamples
 Backend = Literal["local", "ray"]
 Data = str | Dataset | tuple[Array, Array] | TorchDataset[Any] | DataLoader[Any]
 
@@ -132,7 +132,7 @@ class EvaluationRequest:
     models: Model | Sequence[Model]
     _: KW_ONLY
     dataset: Data = "digits"
-    attacks: AttackChoice | Sequence[AttackChoice] = "default"
+    attacks: GivenAttack | Sequence[GivenAttack] = "default"
     norm: str | Sequence[str] = ()
     eps: float | str | Sequence[float | str] = ()
     mask: Mask | Array | str | Path | None = None

@@ -75,13 +75,12 @@ class ExampleIndex:
             yield self._nearest(image, near)
 
     def _nearest(self, image: Tensor, candidates: Tensor) -> int | None:
-        best, group = _LEVEL, None
-        for part in torch.split(candidates, _AT_ONCE):
-            apart = (self._clean[part] - image).abs().amax(1)
-            least = int(apart.argmin()) if len(part) else 0
-            if len(part) and float(apart[least]) <= best and (group is None or float(apart[least]) < best):
-                best, group = float(apart[least]), int(part[least])
-        return group
+        if not len(candidates):
+            return None
+        parts = torch.split(candidates, _AT_ONCE)
+        apart = torch.cat([(self._clean[part] - image).abs().amax(1) for part in parts])
+        nearest = int(apart.argmin())
+        return int(candidates[nearest]) if float(apart[nearest]) <= _LEVEL else None
 
 
 def digests(images: Tensor) -> Sequence[bytes]:
