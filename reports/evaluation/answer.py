@@ -168,11 +168,14 @@ def _knowledge(board: Board) -> Iterator[str]:
     attacks = [row for row in board.rows if row.role in ("attack", "member") and row.attacked]
     if not attacks:
         return
-    direct = [row for row in attacks if "@" not in row.attack]
+    direct = [row for row in attacks if "@" not in row.attack and row.attack not in board.examples]
     if any(row.backwards for row in direct):
         yield "The attacker knows the model and its weights (white box)."
     elif direct:
         yield "The attacker only queries the model (black box)."
+    if board.examples:
+        named = ", ".join(sorted(map(printable, board.examples)))
+        yield f"How the examples in {named} were made is not known; they are judged within these radii."
     if board.transferred:
         yield "Some attacks query another model and are transferred."
 

@@ -12,6 +12,7 @@ from robustkit.evidence.run import Run
 from robustkit.evidence.sample_rows import SampleRows
 from robustkit.evidence.sample_rows import joined as joined_samples
 from robustkit.evidence.union import UNION
+from robustkit.primitives.given_examples import names_of_examples
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 from ..shared.words import printable
@@ -96,6 +97,11 @@ class Board:
     def verdicts(self) -> ImageVerdicts:
         """The verdicts image by image."""
         return ImageVerdicts(self.samples)
+
+    @cached_property
+    def examples(self) -> frozenset[str]:
+        """The names of given examples, which stand among the attacks: nothing is known about how they were made."""
+        return frozenset[str]().union(*(names_of_examples(run.manifest["identity"]["attacks"]) for run in self.runs))
 
     @property
     def transferred(self) -> bool:

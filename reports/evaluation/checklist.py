@@ -50,7 +50,8 @@ class _Facts(NamedTuple):
 
     @property
     def without_gradients(self) -> list[ResultRow]:
-        return [cell for cell in self.cells if not cell.backwards and cell.forwards and "@" not in cell.attack]
+        queried = [cell for cell in self.cells if not cell.backwards and cell.forwards and "@" not in cell.attack]
+        return [cell for cell in queried if cell.attack not in self.board.examples]
 
     def checks(self, *names: str) -> list[Check]:
         """The automatic checks of these names, at the headline's threat and of models as a whole."""

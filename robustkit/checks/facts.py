@@ -13,7 +13,7 @@ from robustkit.checks.attack_columns import AttackColumns
 from robustkit.checks.image_set import ImageSet
 from robustkit.primitives import noise
 from robustkit.primitives.ball import NORMS
-from robustkit.primitives.given_examples import JudgedExamples
+from robustkit.primitives.given_examples import names_of_examples
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius
 
@@ -167,7 +167,7 @@ class ModelFacts:
     @cached_property
     def examples(self) -> frozenset[str]:
         """The names of given examples, which stand among the attacks."""
-        return frozenset(str(entry["name"]) for entry in self.attacks if entry.get("attack") == JudgedExamples.__name__)
+        return names_of_examples(self.attacks)
 
     @cached_property
     def searching(self) -> AttackRows:

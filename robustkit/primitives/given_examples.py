@@ -1,9 +1,10 @@
 """Adversarial examples that something else made: each is moved into the ball and judged, as any attack's last point."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -155,3 +156,8 @@ class JudgedExamples(Attack):
 
     def _point(self, trials: Trials, numbers: Tensor) -> Tensor:
         return self.ball.project(trials.x, self._index.examples(numbers, trials.x))
+
+
+def names_of_examples(described: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The names of given examples among the attacks of a run, as its manifest describes them."""
+    return frozenset(str(each["name"]) for each in described if each.get("attack") == JudgedExamples.__name__)

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import torch
 from robustkit.attacks import FGSM, PGD
+from robustkit.reports.evaluation.board import boards
+from robustkit.reports.evaluation.checklist import checklist
+from robustkit.reports.evaluation.html import page
 from safetensors.torch import save_file
 from torch import nn
 
@@ -344,3 +347,16 @@ def test_a_warning_names_the_callers_line(made):
         robustkit.attack(linear(), x, y, FGSM(eps=EPS, loss=lambda logits, y: -logits.softmax(1)[range(len(y)), y] * 0))
 
     assert {each.filename for each in found} == {__file__}
+
+
+def test_a_page_does_not_say_that_an_attacker_made_given_examples_without_gradients(made):
+    """It said that the attacker only queries the model, and that attacks without gradients were tried."""
+    x, y, pgd = made
+    run = evaluate(linear(), dataset=(x, y), attacks=load_examples((x, pgd.x_adv)), eps=EPS)
+
+    text = page([run])
+
+    assert "only queries the model" not in text
+    assert "How the examples in examples were made is not known" in text
+    (item,) = [each for each in checklist(boards([run])[0]) if each.item == "Attacks without gradients"]
+    assert item.state == "not checked"
