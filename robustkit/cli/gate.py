@@ -1,5 +1,7 @@
 """`robustkit gate`: fail a build whose model is not robust enough, or less robust than before."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +69,8 @@ def gate(
         )  # fmt: skip
     except UserError as error:
         if junit is not None:
-            write_text(junit, junit_of_error(str(error)))
+            with _said_beside():
+                write_text(junit, junit_of_error(str(error)))
         raise
     if junit is not None:
         write_text(junit, junit_text(found))
@@ -75,6 +78,17 @@ def gate(
         echo(reports.gate_markdown(found))
         return 0 if found.passed else FAILED
     return print_checks(found)
+
+
+@contextmanager
+def _said_beside() -> Iterator[None]:
+    """Print an error, but go on: there is another one."""
+    from robustkit.errors import UserError
+
+    try:
+        yield
+    except UserError as error:
+        echo(f"Error: {error}", err=True)
 
 
 def print_checks(gate: "Gate") -> int:

@@ -22,6 +22,12 @@ def share_in_words(value: float, low: float, high: float, counted: str, bound: f
 
     With further digits where it would else look like the `bound` that it is compared with.
     """
-    other = None if bound in (None, value) else bound
-    digits = next((each for each in range(1, 9) if other is None or round(100 * value, each) != 100 * other), 9)
+    digits = 1 if bound is None else _digits(value, bound)
     return f"{100 * value:.{digits}f} % (95 %: {100 * low:.1f} to {100 * high:.1f} %, {counted})"
+
+
+def _digits(value: float, bound: float) -> int:
+    """How many digits a percentage needs so that it is on that side of the bound on which the value is."""
+    least = float(f"{100 * bound:.12g}")
+    same = (each for each in range(1, 9) if (round(100 * value, each) >= least) == (value >= bound))
+    return next(same, 9)

@@ -85,7 +85,9 @@ def with_examples(attacks: Iterable[A], data: Dataset, ids: Sequence[int]) -> li
     found: list[A | GivenExamples] = []
     for attack in attacks:
         examples = _of_file(attack, data, ids) if isinstance(attack, str) and _is_file(attack) else attack
-        found.append(examples.among(_images(data, ids)) if isinstance(examples, GivenExamples) else examples)
+        if isinstance(examples, GivenExamples):
+            examples = examples.among([count for part in _images(data, ids) for count in examples.counts(part)])
+        found.append(examples)
     return found
 
 

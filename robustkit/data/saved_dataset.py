@@ -123,6 +123,8 @@ def _of_table(table: Any, name: str, split: str, reader: PictureReader, origin: 
         numbers = torch.tensor([0 if each is None else each for each in labels], dtype=torch.float64, device="cpu")
     except Exception as error:  # labels that are no numbers, a table that is cut off
         raise _not_whole(Path(name), error) from error
+    if numbers.dim() != 1:
+        raise UserError(f"Labels of {shortened(name)} must be one number for each image, not lists; choose one column.")
     if missing is not None:
         raise UserError(f"Image {missing} of {shortened(name)} has no label; leave such rows out (filter).")
     broken = (numbers != numbers.trunc()).nonzero().flatten()
@@ -150,8 +152,8 @@ def _column(name: str, features: Mapping[str, Any], kind: type, usual: tuple[str
     other = next((column for column in usual if column in features), None)
     if not candidates and other is not None:
         raise UserError(
-            f"The column {other!r} of {shortened(name)} is of the kind {type(features[other]).__name__}; {what} are "
-            f"{kind.__name__}: cast_column({other!r}, datasets.{kind.__name__}())."
+            f"The column {other!r} of {shortened(name)} is of the kind {type(features[other]).__name__}, and {what} "
+            f"are {kind.__name__}; store pictures in it, or give robustkit.evaluate arrays (x, y)."
         )
     if not candidates or (len(candidates) > 1 and not named):
         raise UserError(

@@ -55,7 +55,8 @@ class Attacked(Summarised):
     queries: Tensor  # [N] int64 queries of the deciding trial, 0 where clean wrong
     forwards: Tensor  # [N] int64 passes spent
     backwards: Tensor  # [N] int64
-    right_draws: Tensor  # [N] float64 share of single answers at `x_adv` that are right; 0 or 1 unless randomized
+    right_draws: Tensor  # [N] float64 share of single answers at `x_adv` that are right; 0 or 1 unless randomized, NaN
+    # of an ensemble on a randomized model
     parameters: Tensor  # [N, *P] that `x_adv` was rendered with, such as angles; `x_adv` itself in a norm
 
     def summary(self) -> dict[str, str]:
@@ -162,7 +163,7 @@ def attack(
         raise UserError(f"Images must be [N, *S], an axis for the images and others for values, not {list(x.shape)}.")
     classifier = _classifier(model, bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
-    _warn_of_missing_examples(method, images)
+    method = _for_images(method, images)
     own = originals(classifier, x)
     names = range(len(x)) if numbers is None else _checked_numbers(numbers, len(x))
     if is_metered(classifier.model):
@@ -241,11 +242,16 @@ def attack_of(method: object, norm: str, eps: float | str | None, mask: Mask | N
     return replace(registry.build(method, norm, eps), mask=mask)
 
 
-def _warn_of_missing_examples(method: Attack, images: Tensor) -> None:
-    missing = len(images) - method.given.known(images) if isinstance(method, JudgedExamples) else 0
-    if isinstance(method, JudgedExamples) and missing:
-        name = method.given.name
-        warn(f"{missing} of the {len(images)} images have no example in {name}, and count as not broken by it.")
+def _for_images(method: Attack, images: Tensor) -> Attack:
+    """The method for these images; says how many have no example of those that are given, if any are."""
+    if not isinstance(method, JudgedExamples):
+        return method
+    counts = method.given.counts(images)
+    if not all(counts):
+        warn(f"{counts.count(0)} of the {len(images)} images have no example in {method.given.name}, and count as not "
+             "broken by it.")  # fmt: skip
+    given = method.given.among(counts).complete() if any(counts) else method.given
+    return replace(method, given=given)
 
 
 def _tensor(values: object, what: str) -> Tensor:

@@ -19,6 +19,7 @@ from robustkit.host.progress import ProgressWatch
 from robustkit.host.text import as_name
 from robustkit.models import is_checkpoint, load_model
 from robustkit.models.black_boxes import require_server
+from robustkit.models.hub.clip import WITH_OPTIONS
 from robustkit.models.prefixes import prefixed
 from robustkit.models.sources import file_of
 from robustkit.paths import user_path
@@ -188,7 +189,8 @@ def names_from_files(name: str, model: Model, weights: str | Path | None) -> lis
         return [name, f"{core}-{file.resolve().parent.name}{suffix}"]
     by_prefix = prefixed(model) if isinstance(model, str) else None
     if by_prefix is not None:  # the user or the folder that an ID or a path has before its last part
-        where, _, options = by_prefix.rest.partition("(")
-        with_options = [f"{core}({options}{suffix}"] if options else []
+        call = WITH_OPTIONS.fullmatch(by_prefix.rest)
+        where = by_prefix.rest if call is None else call["where"]
+        with_options = [] if call is None else [f"{core}({call['options']}){suffix}"]
         return [name, *with_options, f"{user_path(where).resolve().parent.name}-{core}{suffix}"]
     return [name]

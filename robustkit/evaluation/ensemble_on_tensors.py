@@ -66,7 +66,13 @@ def _attack_with_ensemble(
         raise UserError(f"{method} is an ensemble, which has no {refused[0]}; leave it out, or give a single attack.")
     if eps is None:
         raise UserError(f"The attack {method!r} needs a radius; add eps=, for example eps='8/255'.")
+    if not isinstance(eps, (str, float, int)):
+        raise UserError(f"{method} attacks tensors at one radius, not {eps!r}; robustkit.evaluate takes several.")
     images, labels = tensor_of(x, "The images").detach().cpu(), tensor_of(y, "The labels").cpu()
+    if images.dim() != 4 or labels.dim() != 1:
+        raise UserError(
+            f"{method} attacks images [N, C, H, W] with labels [N], not {list(images.shape)} with {list(labels.shape)}."
+        )
     classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
     if tuple(classifier.bounds) != (0, 1) or images.dtype != torch.float32:
         raise UserError(
@@ -81,7 +87,7 @@ def _attack_with_ensemble(
         with request.watched() as watched:
             run = carry_out(resolve(watched), Path(folder), watched.watch)
         result = _attacked(run, images, labels, ensembles.name_of(method))
-    for text in [*run.manifest["warnings"], *warnings_of(run.checks, run.manifest["warnings"])]:
+    for text in dict.fromkeys([*run.manifest["warnings"], *warnings_of(run.checks, run.manifest["warnings"])]):
         warn(text)
     return result
 
@@ -90,13 +96,17 @@ def _attacked(run: Run, images: Tensor, y: Tensor, name: str) -> Attacked:
     rows = run.samples[run.samples["attack"] == name].set_index("sample").sort_index()
     broken, found = _tensor(rows["verdict"] == "broken"), run.adversarial()
     x_adv, prediction = images.clone(), _tensor(rows["clean_pred"])
-    x_adv[found.samples], prediction[found.samples] = found.x_adv, found.predictions
+    if len(found):
+        x_adv = x_adv.to(torch.promote_types(x_adv.dtype, found.x_adv.dtype))  # the point that was judged
+        x_adv[found.samples], prediction[found.samples] = found.x_adv, found.predictions
+    right = (prediction == y).double()
+    draws = torch.full_like(right, torch.nan) if run.manifest.get("randomized") else right
     clean = run.results[run.results["role"] == "clean"].iloc[0]
     return Attacked(
         x_adv=x_adv, success=broken, clean_correct=_tensor(rows["verdict"] != "clean-wrong"), prediction=prediction,
         queries=_tensor(rows["queries_to_break"]),
         forwards=_tensor(rows["forwards"]) + int(clean["forwards"]) // len(rows), backwards=_tensor(rows["backwards"]),
-        right_draws=(prediction == y).double(), parameters=x_adv,
+        right_draws=draws, parameters=x_adv,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Adversarial examples that something else made: each is moved into the ball and judged, as any attack's last point."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
 _AT_ONCE = 64
+_MOST = 10_000  # examples of one image
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class GivenExamples:
         sha256: of all examples of the file that these are from; None for that of these pairs, in any order.
         rounded: whether the clean images were stored with fewer bits, so that the centre of the ball is not known.
         partial: whether some images of a run have none.
-        index: made of the images.
+        most: how many examples one image has at most, of those that are attacked.
     """
 
     name: str
@@ -38,37 +39,49 @@ class GivenExamples:
     sha256: str | None = None
     rounded: bool = False
     partial: bool = False
-    index: ExampleIndex | None = None
+    most: int = 1
 
     def __post_init__(self) -> None:
-        if self.index is None:
-            object.__setattr__(self, "index", ExampleIndex(self.x, self.x_adv))
         if self.sha256 is None:
             pairs = sorted(map(b"".join, zip(digests(self.x), digests(self.x_adv), strict=True)))
             object.__setattr__(self, "sha256", hashlib.sha256(b"".join(pairs)).hexdigest())
 
-    def among(self, parts: Iterable[Tensor]) -> "GivenExamples":
-        """The same, with a note whether some images have none.
+    @cached_property
+    def index(self) -> ExampleIndex:
+        """Where the examples of an image are."""
+        return ExampleIndex(self.x, self.x_adv)
 
-        Args:
-            parts: the images that are attacked, some `[B, *S]` in [0, 1] at a time.
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without the index, which is made again."""
+        return GivenExamples, (self.name, self.x, self.x_adv, self.sha256, self.rounded, self.partial, self.most)
+
+    def counts(self, images: Tensor) -> list[int]:
+        """How many examples each of some images `[B, *S]` has."""
+        return [len(numbers) for numbers in self.index.numbers(images)]
+
+    def among(self, counts: Sequence[int]) -> "GivenExamples":
+        """The same for the images that are attacked, of which each has so many examples.
 
         Raises:
-            UserError: no image has an example.
+            UserError: no image has an example, or one has too many.
         """
-        counts = [(len(part), self.known(part)) for part in parts]
-        images, known = (sum(column) for column in zip(*counts, strict=True))
-        if not known:
+        if not any(counts):
             raise UserError(
-                f"None of the {images} images has an example in {self.name}. If its clean images x are these, store "
-                "them as they are evaluated, in [0, 1] and in the same size."
+                f"None of the {len(counts)} images has an example in {self.name}. If its clean images x are these, "
+                "store them as they are evaluated, in [0, 1] and in the same size."
             )
-        return replace(self, partial=known < images)
+        if max(counts) > _MOST:
+            raise UserError(f"An image has {max(counts):,} examples in {self.name}; give at most {_MOST:,} of each.")
+        return self._with(partial=not all(counts), most=max(counts))
 
-    def known(self, images: Tensor) -> int:
-        """How many of some images `[B, *S]` have an example."""
-        assert self.index is not None
-        return self.index.known(images)
+    def complete(self) -> "GivenExamples":
+        """The same, without a note on images that have none."""
+        return self._with(partial=False)
+
+    def _with(self, **changes: Any) -> "GivenExamples":
+        other = replace(self, **changes)
+        vars(other)["index"] = self.index  # which takes time to make
+        return other
 
     def within(self, eps: float | str, norm: str) -> "JudgedExamples":
         """The attack that judges them in one ball.
@@ -112,7 +125,7 @@ class JudgedExamples(Attack):
 
     @property
     def cost(self) -> TrialCost:
-        return TrialCost(self._index.most + 1, 0)
+        return TrialCost(self.given.most + 1, 0)
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -138,7 +151,9 @@ class JudgedExamples(Attack):
         return logits.new_zeros(len(logits))
 
     def init(self, trials: Trials) -> State:
-        numbers = self._index.numbers(trials.x).to(trials.y.device)
+        most = self.given.most
+        rows = [(found + [-1] * most)[:most] for found in self.given.index.numbers(trials.x)]
+        numbers = torch.tensor(rows, dtype=torch.int64, device=trials.y.device)
         return ExamplesState(**vars(begin(trials, self._point(trials, numbers[:, 0]))), numbers=numbers)
 
     def step(self, state: State, seen: Seen) -> State:
@@ -149,13 +164,8 @@ class JudgedExamples(Attack):
         query = torch.where(along(done, state.query), state.query, self._point(state.trial, following))
         return replace(state, query=query, queries=queries, done=done)
 
-    @property
-    def _index(self) -> ExampleIndex:
-        assert self.given.index is not None
-        return self.given.index
-
     def _point(self, trials: Trials, numbers: Tensor) -> Tensor:
-        return self.ball.project(trials.x, self._index.examples(numbers, trials.x))
+        return self.ball.project(trials.x, self.given.index.examples(numbers, trials.x))
 
 
 def names_of_examples(described: Iterable[Mapping[str, Any]]) -> frozenset[str]:

@@ -174,7 +174,14 @@ def test_a_run_whose_broken_images_were_deleted_is_neither_passed_nor_compared(t
 
 
 @pytest.mark.parametrize(
-    ("value", "bound", "text"), [(0.6875, 0.688, "68.75 %"), (0.6875, 0.6875, "68.8 %"), (0.5, 0.688, "50.0 %")]
+    ("value", "bound", "text"),
+    [
+        (0.6875, 0.688, "68.75 %"),
+        (0.6875, 0.6875, "68.8 %"),
+        (0.5, 0.688, "50.0 %"),
+        (40 / 69, 0.58, "57.97 %"),
+        (2 / 3, 0.6667, "66.667 %"),
+    ],
 )
 def test_a_share_does_not_look_like_a_bound_that_it_misses(value, bound, text):
     assert share_in_words(value, 0.5, 0.8, "n=48", bound).startswith(text)

@@ -95,7 +95,7 @@ TABLES = {
     "a transform": (lambda: table([0]).with_transform(lambda rows: rows), r"has a transform \(set_transform\)"),
     "an array for a picture": (
         lambda: datasets.Dataset.from_dict({"image": [[[1, 2]]], "label": [0]}),
-        "The column 'image' of dataset is of the kind List; pictures are Image: cast_column",
+        "The column 'image' of dataset is of the kind List, and pictures are Image; store pictures",
     ),
     "two columns of labels": (
         lambda: table([0], fine=[1]).rename_column("label", "coarse").cast_column("fine", datasets.ClassLabel(2)),

@@ -88,3 +88,64 @@ def test_other_types_than_float32_are_refused_and_single_attacks_take_them(tiny)
     with pytest.raises(UserError, match="not float64"):
         robustkit.attack(linear(), x.double(), y, tiny, eps="0.1")
     assert robustkit.attack(linear(), x.double(), y, PGD(eps="0.1", steps=3)).success.any()
+
+
+@pytest.mark.parametrize("options", [{"eps": 0}, {"eps": "1/10000"}])
+def test_nothing_broken_gives_the_images_back(tiny, options):
+    """It ended in a shape mismatch after the whole evaluation."""
+    x, y = data()
+
+    result = robustkit.attack(linear(), x, y, tiny, **options)
+
+    assert not result.success.any()
+    assert torch.equal(result.x_adv, x)
+
+
+def test_images_that_are_all_misclassified_and_one_image_are_taken(tiny):
+    x, y = data()
+
+    with pytest.warns(UserWarning, match="0 of 30 clean images correctly"):
+        wrong = robustkit.attack(linear(), x, (linear()(x).argmax(1) + 1) % 10, tiny, eps="0.1")
+
+    assert not wrong.success.any()
+    assert len(robustkit.attack(linear(), x[:1], y[:1], tiny, eps="0.1").x_adv) == 1
+
+
+def test_a_model_in_double_precision_gives_the_points_that_it_judged(tiny):
+    x, y = data()
+    model = linear().double()
+
+    result = robustkit.attack(model, x, y, tiny, eps="0.1")
+
+    assert result.success.any()
+    assert torch.equal(model(result.x_adv.double()).argmax(1), result.prediction)
+
+
+def test_the_share_of_single_answers_of_a_randomized_model_is_not_known(tiny):
+    """It was 0 or 1, as of a model that repeats its answers."""
+    x, y = data(6)
+
+    with pytest.warns(UserWarning, match="is randomized"):
+        result = robustkit.attack(nn.Sequential(Noisy(), linear()), x, y, tiny, eps="0.05")
+
+    assert result.right_draws.isnan().all()
+
+
+class Noisy(nn.Module):
+    def forward(self, x):
+        return x + 0.02 * torch.randn_like(x)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, y: (x, y[:, None]), r"labels \[N\], not .* with \[30, 1\]"),
+        (lambda x, y: (x[:, 0], y), r"images \[N, C, H, W\]"),
+        (lambda x, y: (x, y, [0.05, 0.1]), "at one radius"),
+    ],
+)
+def test_other_shapes_and_several_radii_are_refused_before_the_attack(tiny, change, message):
+    x, y, *eps = change(*data())
+
+    with pytest.raises(UserError, match=message):
+        robustkit.attack(linear(), x, y, tiny, eps=eps[0] if eps else 0.1)

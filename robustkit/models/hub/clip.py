@@ -26,7 +26,7 @@ from .zero_shot import ZeroShotClassifier, class_features
 PREFIX = "clip:"
 TEMPLATE = "a photo of a {}."
 _OPTIONS = ("templates", "classes")
-_WITH_OPTIONS = re.compile(r"(?P<where>.+)\((?P<options>\s*\w+\s*=.*)\)", re.DOTALL)
+WITH_OPTIONS = re.compile(r"(?P<where>.+)\((?P<options>\s*\w+\s*=.*)\)", re.DOTALL)
 _CHANNELS = 3
 _TOKENIZERS = ("tokenizer.json", "vocab.json")
 
@@ -45,7 +45,7 @@ def parsed(text: str) -> ClipAddress:
     Raises:
         UserError: there is no such option.
     """
-    match = _WITH_OPTIONS.fullmatch(text)
+    match = WITH_OPTIONS.fullmatch(text)
     if match is None:
         return ClipAddress(text, None, None)
     files: dict[str, Path] = {}
