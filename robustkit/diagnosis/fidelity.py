@@ -63,12 +63,12 @@ def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: 
     if not start or [a.shape for a in start] != [b.shape for b in end] or any(a.element_size() == 1 for a in start):
         return None
     moves = [after - before for before, after in zip(start, end, strict=True)]
-    if count > 1 and not all(has_rows_of_images(move, count) for move in moves if bool(move.any())):
+    layer = LayerFunction(module, still, count, seed)
+    if count > 1 and not _is_image_by_image(layer, start, moves):
         # A model that runs a batch in parts, or fills it up, or has images on another axis, which might be that of
         # channels: all is measured together, as one image.
         whole = response(module, still, moved, 1, seed)
         return None if whole is None else Response(*(values.expand(count) for values in whole))
-    layer = LayerFunction(module, still, count, seed)
     with torch.no_grad():
         plain, far, other = layer(start), layer(end), layer(start, draw=1)
     if plain.shape[1] == 0 or far.shape != plain.shape or other.shape != plain.shape:
@@ -110,6 +110,23 @@ def response(module: nn.Module, still: Inputs, moved: Inputs, count: int, seed: 
         randomized=(length(other - plain) > floor).double(),
         no_grad_differs=(length(output.detach() - plain) > 100 * floor).double(),
     )
+
+
+def _is_image_by_image(layer: LayerFunction, start: list[Tensor], moves: list[Tensor]) -> bool:
+    """Whether the rows of the inputs that move are those of the images, and an image moves no other one's outputs."""
+    moving = [move for move in moves if bool(move.any())]
+    if not all(has_rows_of_images(move, layer.count) for move in moving):
+        return False
+    if all(len(move) == layer.count and layer.count not in move.shape[1:] for move in moving):
+        return True
+    # Rows may be parts of images, such as windows, or words of all of them.
+    first = torch.zeros(layer.count, device=start[0].device)
+    first[0] = 1
+    with torch.no_grad():
+        plain = layer(start)
+        change = layer([a + _times(first, v, layer.count) for a, v in zip(start, moves, strict=True)]) - plain
+    floor = _ROUNDING * torch.finfo(plain.dtype).eps * length(plain)
+    return not bool((length(change) > floor)[1:].any())
 
 
 def agreement(predicted: Tensor, real: Tensor) -> Tensor:

@@ -24,7 +24,6 @@ class ExampleIndex:
     Args:
         x: `[n, *S]` float32 clean images in [0, 1], on the CPU; one may be there several times.
         x_adv: `[n, *S]` their examples.
-
     """
 
     def __init__(self, x: Tensor, x_adv: Tensor) -> None:

@@ -133,3 +133,29 @@ def test_a_layer_that_masks_is_found_where_a_batch_runs_in_parts():
     diagnosis = diagnosed(InParts(defended, 5, fills=False), 32)
 
     assert [cause.layer for cause in diagnosis.causes] == ["network.0"]
+
+
+class WordsFirst(nn.Module):
+    """Attention over `length` words, which stand before the images, as in torch's own layers."""
+
+    def __init__(self, length):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.embed, self.head = nn.Linear(64 // length, 16), nn.Linear(16, 10)
+            self.attend = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0)
+        self.length = length
+
+    def forward(self, x):
+        words = self.embed(x.reshape(len(x), self.length, -1)).transpose(0, 1)
+        return self.head(self.attend(words).mean(0))
+
+
+@pytest.mark.parametrize("images", [8, 16])
+def test_words_that_stand_before_the_images_raise_no_alarm(images):
+    """With 16 words and 8 or 16 images the attention was said to have a wrong backward pass."""
+    x = torch.rand(images, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+
+    diagnosis = diagnose(WordsFirst(16).eval(), x, torch.zeros(images, dtype=torch.int64), eps="8/255", prove=False)
+
+    assert diagnosis.causes == ()
