@@ -70,9 +70,10 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     if facts.transferred:
         yield Finding("", "not_applicable", "All attacks queried a surrogate model.")
         return
-    with_gradients = gradient_attacks(facts.searching)
+    with_gradients = gradient_attacks(facts.attacked)
     for place in facts.places:
-        rows = {name: each for (*threat, name), each in facts.searching.items() if tuple(threat) == place}
+        # How many given examples break says nothing about a search.
+        rows = {name: each for name, each in facts.under(place).items() if name not in facts.examples}
         yield _finding(place, rows, with_gradients)
 
 

@@ -169,11 +169,6 @@ class ModelFacts:
         """The names of given examples, which stand among the attacks."""
         return names_of_examples(self.attacks)
 
-    @cached_property
-    def searching(self) -> AttackRows:
-        """The rows of attacks that searched; how many given examples break says nothing about a search."""
-        return {key: rows for key, rows in self.attacked.items() if key[2] not in self.examples}
-
     def under(self, place: RunThreat) -> dict[str, AttackColumns]:
         """The rows of each attack at one threat."""
         return {name: rows for (norm, eps_text, name), rows in self.attacked.items() if (norm, eps_text) == place}

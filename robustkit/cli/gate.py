@@ -1,7 +1,5 @@
 """`robustkit gate`: fail a build whose model is not robust enough, or less robust than before."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +54,6 @@ def gate(
     """
     from robustkit.comparison import gate as gates
     from robustkit.comparison.junit import junit as junit_text
-    from robustkit.comparison.junit import junit_of_error
     from robustkit.errors import UserError
     from robustkit.host.files import write_text
 
@@ -69,8 +66,7 @@ def gate(
         )  # fmt: skip
     except UserError as error:
         if junit is not None:
-            with _said_beside():
-                write_text(junit, junit_of_error(str(error)))
+            _write_error(junit, error)
         raise
     if junit is not None:
         write_text(junit, junit_text(found))
@@ -80,15 +76,16 @@ def gate(
     return print_checks(found)
 
 
-@contextmanager
-def _said_beside() -> Iterator[None]:
-    """Print an error, but go on: there is another one."""
+def _write_error(file: Path, error: Exception) -> None:
+    """Write the JUnit file of a gate that cannot be judged; where that fails, say so beside the error."""
+    from robustkit.comparison.junit import junit_of_error
     from robustkit.errors import UserError
+    from robustkit.host.files import write_text
 
     try:
-        yield
-    except UserError as error:
-        echo(f"Error: {error}", err=True)
+        write_text(file, junit_of_error(str(error)))
+    except UserError as other:
+        echo(f"Error: {other}", err=True)
 
 
 def print_checks(gate: "Gate") -> int:

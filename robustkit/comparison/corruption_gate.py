@@ -65,14 +65,16 @@ def _row(model: Contestant, asked: CorruptionCondition) -> Mapping[str, Any]:
 
 
 def _of_error(model: Contestant, asked: CorruptionCondition, row: Mapping[str, Any]) -> GateCheck:
-    baseline = model.run.manifest.get("corruption_baseline")
-    if pd.isna(row["ce"]) and baseline is not None:
+    if pd.isna(row["ce"]):
+        baseline = model.run.manifest.get("corruption_baseline")
+        if baseline is None:
+            raise UserError(
+                "The run has no mCE; name a baseline: robustkit corruptions ... --corruption-baseline MODEL."
+            )
         raise UserError(
             f"The run has no mCE: its baseline {baseline['name']} makes no error at a corruption; take more images, or "
             "another baseline."
         )
-    if pd.isna(row["ce"]):
-        raise UserError("The run has no mCE; name a baseline: robustkit corruptions ... --corruption-baseline MODEL.")
     value, passed = float(row["ce"]), float(row["ce"]) <= asked.bound
     word = "at most" if passed else "above"
     reason = f"{100 * value:.1f} against {row['baseline']} (n={row['n']}) is {word} {100 * asked.bound:g}; no interval"

@@ -84,24 +84,37 @@ def with_examples(attacks: Iterable[A], data: Dataset, ids: Sequence[int]) -> li
     """
     found: list[A | GivenExamples] = []
     for attack in attacks:
-        examples = _of_file(attack, data, ids) if isinstance(attack, str) and _is_file(attack) else attack
-        if isinstance(examples, GivenExamples):
-            examples = examples.among([count for part in _images(data, ids) for count in examples.counts(part)])
-        found.append(examples)
+        if isinstance(attack, GivenExamples):
+            found.append(_among(attack, _images(data, ids)))
+        else:
+            found.append(_of_file(attack, data, ids) if isinstance(attack, str) and _is_file(attack) else attack)
     return found
 
 
 def _is_file(specification: str) -> bool:
     """Whether a text is the name of a file; hyper-parameters are KEY=VALUE, and the values of some are files."""
-    path = user_path(specification.strip())
-    return path.suffix.lower() in SUFFIXES and ("=" not in specification or path.is_file())
+    text = specification.strip()
+    return Path(text).suffix.lower() in SUFFIXES and ("=" not in text or user_path(text).is_file())
+
+
+def _among(examples: GivenExamples, parts: Iterable[Tensor]) -> GivenExamples:
+    counts = [count for part in parts for count in examples.counts(part)]
+    if not any(counts):
+        raise UserError(
+            f"None of the {len(counts)} images has an example in {examples.name}. If its clean images x are these, "
+            "store them as they are evaluated, in [0, 1] and in the same size."
+        )
+    # No numbers: a run may be extended, or stop early.
+    return examples.among(
+        counts, f"Not every image has an example in {examples.name}; those without one count as not broken by it."
+    )
 
 
 def _of_file(given: str, data: Dataset, ids: Sequence[int]) -> GivenExamples:
     path = _existing(given.strip())
     names, _ = read_arrays(path)
     if "x" in names or "x_adv" not in names:
-        return load_examples(path)
+        return _among(load_examples(path), _images(data, ids))
     (x_adv,) = _arrays(path, "x_adv")
     if len(x_adv) != len(data):
         raise UserError(
@@ -117,7 +130,7 @@ def _of_file(given: str, data: Dataset, ids: Sequence[int]) -> GivenExamples:
         )
     # The whole file's, so that a run may be extended by further images.
     sha256 = hashlib.sha256(b"".join(digests(all_of_them))).hexdigest()
-    return GivenExamples(_name(path.name), images, all_of_them[list(ids)], sha256)
+    return _among(GivenExamples(_name(path.name), images, all_of_them[list(ids)], sha256), [images])
 
 
 def _existing(given: str | Path) -> Path:
@@ -149,7 +162,9 @@ def _examples(name: str, x: Tensor, x_adv: Tensor, *, bounds: tuple[float, float
             f"{name} has clean images of the shape {list(clean.shape)} and examples of {list(adversarial.shape)}; give "
             "one of each, in the same order."
         )
-    return GivenExamples(name, clean, adversarial, rounded=x.dtype not in (torch.float32, torch.float64))
+    pairs = sorted(map(b"".join, zip(digests(clean), digests(adversarial), strict=True)))  # in any order
+    sha256 = hashlib.sha256(b"".join(pairs)).hexdigest()
+    return GivenExamples(name, clean, adversarial, sha256, rounded=x.dtype not in (torch.float32, torch.float64))
 
 
 def _name(name: str) -> str:

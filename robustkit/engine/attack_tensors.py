@@ -161,7 +161,7 @@ def attack(
     target = None if target is None else _tensor(target, "The targets")
     if x.dim() < 2:
         raise UserError(f"Images must be [N, *S], an axis for the images and others for values, not {list(x.shape)}.")
-    classifier = _classifier(model, bounds)
+    classifier = as_classifier(model, bounds)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     method = _for_images(method, images)
     own = originals(classifier, x)
@@ -237,21 +237,27 @@ def attack_of(method: object, norm: str, eps: float | str | None, mask: Mask | N
             f"{method} is an ensemble of attacks, which robustkit.evaluate runs (out=FOLDER, "
             "keep_adversarial=True stores its examples); give one attack here."
         )
+    return replace(registry.build(method, norm, required_radius(method, eps)), mask=mask)
+
+
+def required_radius(method: str, eps: float | str | None) -> float | str:
+    """The radius of a method that is given as a text.
+
+    Raises:
+        UserError: there is none.
+    """
     if eps is None:
         raise UserError(f"The attack {method!r} needs a radius; add eps=, for example eps='8/255'.")
-    return replace(registry.build(method, norm, eps), mask=mask)
+    return eps
 
 
 def _for_images(method: Attack, images: Tensor) -> Attack:
-    """The method for these images; says how many have no example of those that are given, if any are."""
+    """The method for these images, of which given examples may know some only."""
     if not isinstance(method, JudgedExamples):
         return method
-    counts = method.given.counts(images)
-    if not all(counts):
-        warn(f"{counts.count(0)} of the {len(images)} images have no example in {method.given.name}, and count as not "
-             "broken by it.")  # fmt: skip
-    given = method.given.among(counts).complete() if any(counts) else method.given
-    return replace(method, given=given)
+    counts, name = method.given.counts(images), method.given.name
+    note = f"{counts.count(0)} of the {len(images)} images have no example in {name}, and count as not broken by it."
+    return replace(method, given=method.given.among(counts, note))
 
 
 def _tensor(values: object, what: str) -> Tensor:
@@ -281,10 +287,11 @@ def _queried(
     models = surrogate if isinstance(surrogate, Sequence) else [surrogate]
     if not models:
         raise UserError("surrogate names no model; give one or several, or None to query the model itself.")
-    return surrogate_ensemble([_classifier(each, bounds).on(device) for each in models])
+    return surrogate_ensemble([as_classifier(each, bounds).on(device) for each in models])
 
 
-def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:
+def as_classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:
+    """The classifier of a module, whose images lie in `bounds`; one that is given has its own."""
     return model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
 
 

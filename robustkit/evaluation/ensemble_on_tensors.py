@@ -15,7 +15,7 @@ from robustkit.checks.register import warnings_of
 from robustkit.classifier.classifier import Classifier
 from robustkit.data import tensor_of
 from robustkit.engine import attack_tensors
-from robustkit.engine.attack_tensors import Array, Attacked
+from robustkit.engine.attack_tensors import Array, Attacked, as_classifier, required_radius
 from robustkit.errors import UserError
 from robustkit.evaluation.evaluation import carry_out
 from robustkit.evaluation.request import EvaluationRequest
@@ -34,10 +34,9 @@ def _also_with_ensembles(single: Callable[P, Attacked]) -> Callable[P, Attacked]
 
     @wraps(single)
     def attack(*args: P.args, **kwargs: P.kwargs) -> Attacked:
-        given = bound_arguments("attack", signature, args, kwargs)
-        method = given["method"]
+        method = kwargs.get("method", args[3] if len(args) > 3 else None)
         if isinstance(method, str) and ensembles.is_ensemble(method):
-            return _attack_with_ensemble(**given)
+            return _attack_with_ensemble(**bound_arguments("attack", signature, args, kwargs))
         return single(*args, **kwargs)
 
     return attack
@@ -64,8 +63,7 @@ def _attack_with_ensemble(
     refused = [name for name, value in others.items() if value is not None]
     if refused:
         raise UserError(f"{method} is an ensemble, which has no {refused[0]}; leave it out, or give a single attack.")
-    if eps is None:
-        raise UserError(f"The attack {method!r} needs a radius; add eps=, for example eps='8/255'.")
+    eps = required_radius(method, eps)
     if not isinstance(eps, (str, float, int)):
         raise UserError(f"{method} attacks tensors at one radius, not {eps!r}; robustkit.evaluate takes several.")
     images, labels = tensor_of(x, "The images").detach().cpu(), tensor_of(y, "The labels").cpu()
@@ -73,7 +71,7 @@ def _attack_with_ensemble(
         raise UserError(
             f"{method} attacks images [N, C, H, W] with labels [N], not {list(images.shape)} with {list(labels.shape)}."
         )
-    classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
+    classifier = as_classifier(model, bounds)
     if tuple(classifier.bounds) != (0, 1) or images.dtype != torch.float32:
         raise UserError(
             f"{method} is an ensemble, which attacks float32 images in [0, 1], not {str(images.dtype)[6:]} in "

@@ -1,6 +1,5 @@
 """Adversarial examples that something else made: each is moved into the ball and judged, as any attack's last point."""
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 from robustkit.primitives.ball import NORMS
-from robustkit.primitives.example_index import ExampleIndex, digests
+from robustkit.primitives.example_index import ExampleIndex
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
 
@@ -27,59 +26,47 @@ class GivenExamples:
         name: what results call them.
         x: `[n, *S]` float32 clean images in [0, 1], on the CPU; one may be there several times.
         x_adv: `[n, *S]` their adversarial examples.
-        sha256: of all examples of the file that these are from; None for that of these pairs, in any order.
+        sha256: of all examples, so that a run goes on with these alone.
         rounded: whether the clean images were stored with fewer bits, so that the centre of the ball is not known.
-        partial: whether some images of a run have none.
         most: how many examples one image has at most, of those that are attacked.
+        note: what is said about images that have none; empty if all have some.
     """
 
     name: str
     x: Tensor
     x_adv: Tensor
-    sha256: str | None = None
+    sha256: str
     rounded: bool = False
-    partial: bool = False
     most: int = 1
-
-    def __post_init__(self) -> None:
-        if self.sha256 is None:
-            pairs = sorted(map(b"".join, zip(digests(self.x), digests(self.x_adv), strict=True)))
-            object.__setattr__(self, "sha256", hashlib.sha256(b"".join(pairs)).hexdigest())
+    note: str = ""
 
     @cached_property
     def index(self) -> ExampleIndex:
         """Where the examples of an image are."""
         return ExampleIndex(self.x, self.x_adv)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> dict[str, Any]:
         """Without the index, which is made again."""
-        return GivenExamples, (self.name, self.x, self.x_adv, self.sha256, self.rounded, self.partial, self.most)
+        return {name: value for name, value in vars(self).items() if name != "index"}
 
     def counts(self, images: Tensor) -> list[int]:
         """How many examples each of some images `[B, *S]` has."""
         return [len(numbers) for numbers in self.index.numbers(images)]
 
-    def among(self, counts: Sequence[int]) -> "GivenExamples":
-        """The same for the images that are attacked, of which each has so many examples.
+    def among(self, counts: Sequence[int], note: str) -> "GivenExamples":
+        """The same for the images that are attacked.
+
+        Args:
+            counts: how many examples each of them has.
+            note: what is said if some have none.
 
         Raises:
-            UserError: no image has an example, or one has too many.
+            UserError: an image has too many.
         """
-        if not any(counts):
-            raise UserError(
-                f"None of the {len(counts)} images has an example in {self.name}. If its clean images x are these, "
-                "store them as they are evaluated, in [0, 1] and in the same size."
-            )
-        if max(counts) > _MOST:
-            raise UserError(f"An image has {max(counts):,} examples in {self.name}; give at most {_MOST:,} of each.")
-        return self._with(partial=not all(counts), most=max(counts))
-
-    def complete(self) -> "GivenExamples":
-        """The same, without a note on images that have none."""
-        return self._with(partial=False)
-
-    def _with(self, **changes: Any) -> "GivenExamples":
-        other = replace(self, **changes)
+        most = max(counts, default=0)
+        if most > _MOST:
+            raise UserError(f"An image has {most:,} examples in {self.name}; give at most {_MOST:,} of each.")
+        other = replace(self, most=max(most, 1), note="" if all(counts) else note)
         vars(other)["index"] = self.index  # which takes time to make
         return other
 
@@ -89,7 +76,7 @@ class GivenExamples:
         Raises:
             UserError: the radius is the minimum, or the norm is none of Linf, L2, L1 and L0.
         """
-        return JudgedExamples(eps, norm, sha256=str(self.sha256), given=self)
+        return JudgedExamples(eps, norm, sha256=self.sha256, given=self)
 
 
 @dataclass(frozen=True)
@@ -129,15 +116,11 @@ class JudgedExamples(Attack):
 
     @property
     def faults(self) -> tuple[str, ...]:
-        name, sentences = self.given.name, []
-        if self._outside:
-            sentences.append(
-                f"{self._outside} of the {len(self.given.x)} examples in {name} lie outside of {self.norm} {self.eps}; "
-                "each was moved into the ball before it was judged."
-            )
-        if self.given.partial:
-            sentences.append(f"Not every image has an example in {name}; those without one count as not broken by it.")
-        return tuple(sentences)
+        outside = (
+            f"{self._outside} of the {len(self.given.x)} examples in {self.given.name} lie outside of {self.norm} "
+            f"{self.eps}; each was moved into the ball before it was judged."
+        )
+        return tuple(filter(None, [outside if self._outside else "", self.given.note]))
 
     @cached_property
     def _outside(self) -> int:
