@@ -15,7 +15,7 @@ from torch import nn
 
 from robustkit import limits
 from robustkit.errors import UserError
-from robustkit.host.arguments import checked_arguments
+from robustkit.host.arguments import checked_arguments_but
 from robustkit.host.lock import locked
 from robustkit.host.notebook import Summarised
 from robustkit.host.processes import several
@@ -67,7 +67,7 @@ class Ablation(Summarised):
         }  # fmt: skip
 
 
-@checked_arguments
+@checked_arguments_but("train", "val", "test")
 def ablate(
     make_model: Callable[[], nn.Module],
     train: Data,

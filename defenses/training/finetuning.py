@@ -3,13 +3,19 @@
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
+from robustkit.classifier.classifier import Classifier
 from robustkit.data import Dataset, TensorData, given_dataset
+from robustkit.data.torch_dataset import TorchData
 from robustkit.errors import UserError
-from robustkit.host.arguments import checked_arguments
+from robustkit.host.arguments import checked_arguments_but
 from robustkit.host.lock import locked
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
 from robustkit.models.preprocessing import network_in
@@ -26,14 +32,15 @@ from .selection import judging_attacks
 from .training import Training
 from .training import Tuned as Tuned
 
-Data = Dataset | tuple[Tensor, Tensor]
+Array = Tensor | NDArray[Any]
+Data = Dataset | tuple[Array, Array] | TorchDataset[Any] | DataLoader[Any]
 
 _SILENT = Silent()
 
 
-@checked_arguments
+@checked_arguments_but("train", "val", "test")
 def finetune(
-    model: nn.Module,
+    model: nn.Module | Classifier,
     train: Data,
     val: Data,
     *,
@@ -54,8 +61,9 @@ def finetune(
     Args:
         model: takes pixels in [0, 1], returns logits; it is changed in place and left in eval mode. Weights with
             requires_grad=False stay frozen, with the statistics of their BatchNorm, in addition to those that the
-            recipe freezes. No weight has a gradient afterwards.
-        train: a `Dataset`, or images `[N, C, H, W]` in [0, 1] with labels `[N]`, of several classes.
+            recipe freezes. No weight has a gradient afterwards. Of a `Classifier` the model with `mean` and `std`.
+        train: images of several classes: a `Dataset`, `[N, C, H, W]` in [0, 1] with labels `[N]`, a torch data set
+            without random transforms, or the `DataLoader` of one, of which the images are taken, not the batches.
         val: the same; at most 2000 of them choose the epoch, so report results on other images.
         eps: radius, in units of pixels in [0, 1]; "8/255" is exact.
         norm: "Linf", "L2" or "L1".
@@ -73,6 +81,7 @@ def finetune(
         if recipe not in PRESETS:
             raise UserError(f"There is no preset {recipe!r}; take one of {', '.join(PRESETS)}.")
         recipe = PRESETS[recipe]
+    model = _module(model)
     with processes(_device_of(model)) as team, team.fail_together():
         data, held_out = as_dataset(train, "train"), as_dataset(val, "val")
         inner = inner_attack_of(recipe, norm, eps)
@@ -82,6 +91,18 @@ def finetune(
         own = shown_progress(progress if team.first else False) if watch is _SILENT else nullcontext(watch)
         with lock, own as shown:
             return Training(model, data, held_out, inner, recipe, folder, shown, team).run()
+
+
+def _module(model: nn.Module | Classifier) -> nn.Module:
+    """The module that is trained."""
+    if isinstance(model, Classifier):
+        if model.bounds != (0.0, 1.0):
+            raise UserError(
+                f"Training takes pixels in [0, 1], but {model.name} has bounds {model.bounds}; scale them "
+                "inside the model."
+            )
+        return model.model
+    return model
 
 
 def _device_of(model: nn.Module) -> torch.device:
@@ -127,4 +148,5 @@ def checked_recipe(
 def as_dataset(data: Data, split: str) -> Dataset:
     """The data as a `Dataset`."""
     given = given_dataset(data)
-    return replace(given, split=split) if isinstance(data, tuple) and isinstance(given, TensorData) else given
+    made_here = given is not data and isinstance(given, (TensorData, TorchData))
+    return replace(given, split=split) if made_here else given  # type: ignore[type-var]

@@ -26,8 +26,10 @@ def perturbed(weights: Sequence[nn.Parameter], gradients: Sequence[Tensor | None
     try:
         with torch.no_grad():
             for weight, grad in moved:
-                length = grad.norm().clamp(min=torch.finfo(grad.dtype).tiny)
-                weight.add_(grad * (size * weight.norm() / length))
+                # Divided by its largest value first, or the squares of tiny gradients underflow. A gradient of zero
+                # stays zero, and moves nothing.
+                direction = grad / grad.abs().amax().clamp(min=torch.finfo(grad.dtype).tiny)
+                weight.add_(direction * (size * weight.norm() / direction.norm().clamp(min=1)))
         yield
     finally:
         with torch.no_grad():

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 from typing_extensions import Self
 
 from robustkit.classifier.recurrent import differentiable_recurrences
@@ -22,7 +23,7 @@ from robustkit.models.preprocessing import placement
 NORMS = (_BatchNorm,)
 # Also InstanceNorm, which has running statistics with `track_running_stats=True`, and the vectors of spectral
 # normalisation, from which the weight is computed.
-TRACKERS = (_NormBase, _SpectralNorm)
+_TRACKERS = (_NormBase, _SpectralNorm)
 MODES = ("eval", "train", "batch")
 
 
@@ -45,7 +46,7 @@ def statistics_frozen(modules: Iterable[nn.Module]) -> Iterator[None]:
         modules: such as `[model]` or some of its layers; each is searched for BatchNorm, InstanceNorm and spectral
             normalisation.
     """
-    norms = {norm for module in modules for norm in module.modules() if isinstance(norm, TRACKERS)}
+    norms = {norm for module in modules for norm in module.modules() if tracks_statistics(norm)}
     before: list[tuple[nn.Module, Any, bool]] = [(norm, type(norm), norm.training) for norm in norms]
     try:
         for norm, kind, _ in before:
@@ -61,9 +62,10 @@ def statistics_frozen(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 @contextmanager
 def modes(network: nn.Module, mode: str) -> Iterator[None]:
-    """The network in the mode that a training's attack uses; modes and buffers are restored when the context ends.
+    """The network in the mode that a training's attack uses; modes are restored when the context ends.
 
     Every module gets its own mode back, also after an exception: a layer that was in eval mode is in eval mode again.
+    Buffers are restored after "batch" alone.
 
     Args:
         network: in any mode, which may differ between its modules.
@@ -114,6 +116,13 @@ def recalibrate(network: nn.Module, batches: Iterable[Tensor]) -> None:
     """
     norms = [norm for norm in norms_of(network) if not isinstance(norm, _Frozen) and norm.running_mean is not None]
     recalculate_statistics(network, norms, batches)
+
+
+def tracks_statistics(module: nn.Module) -> bool:
+    """Whether this layer changes statistics of its own in train mode, which `statistics_frozen` keeps."""
+    # `torch.nn.utils.spectral_norm` puts its vectors into the layer itself.
+    hooks = module._forward_pre_hooks.values()
+    return isinstance(module, _TRACKERS) or any(isinstance(hook, SpectralNorm) for hook in hooks)
 
 
 def norms_of(network: nn.Module) -> list[_BatchNorm]:

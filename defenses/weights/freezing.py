@@ -10,7 +10,7 @@ from torch import nn
 
 from robustkit.errors import UserError, unknown
 
-from .batchnorm import NORMS, TRACKERS, norms_of
+from .batchnorm import NORMS, norms_of, tracks_statistics
 
 _SYNTAX = ("none", "prefix:LAYER", "all-but:LAYER", "bn-only")
 
@@ -125,7 +125,7 @@ def _placed_norms(network: nn.Module) -> Iterator[tuple[nn.Module, int]]:
     """Each norm with the number of weights that are defined before it."""
     before: set[nn.Parameter] = set()  # no list: a weight that two layers share counts once
     for module in network.modules():
-        if isinstance(module, TRACKERS):
+        if tracks_statistics(module):
             yield module, len(before)
         before.update(module.parameters(recurse=False))
 

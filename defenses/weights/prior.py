@@ -95,7 +95,8 @@ def prior(
         images: N, the number of training images; the loss is a mean over them.
         fresh: parameters without pretrained values, such as a new head: their centre is zero.
         fisher: precision per weight for "ewc".
-        decay_norms: whether the prior covers BatchNorm's weights and all biases.
+        decay_norms: whether the prior covers BatchNorm's weights and all biases, those inside of attention and of
+            recurrent layers too. It covers weights of LayerNorm and GroupNorm in any case.
         names: of the weights that learn; None takes those that require a gradient now.
 
     Raises:
@@ -174,5 +175,5 @@ def _norms_and_biases(network: nn.Module) -> set[str]:
         f"{layer}.{name}" if layer else name
         for layer, module in network.named_modules()
         for name, _ in module.named_parameters(recurse=False)
-        if isinstance(module, NORMS) or name == "bias"
+        if isinstance(module, NORMS) or "bias" in name
     }

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from robustkit.errors import NoInputGradientError
 from robustkit.nethook import Trace
 from robustkit.nethook.gradients import gradients
+from robustkit.primitives.own_objectives import one_per_row, several_per_row
 from robustkit.primitives.perceptual import PerceptualAttack, PerceptualSeen
 from robustkit.primitives.protocol import (
     Attack,
@@ -77,7 +78,7 @@ def answered(
         logits = forward(_rendered(attack, state, query))
         if isinstance(attack, MultiGradientAttack):
             return _several(attack, state, query, logits, label_of, most)
-        loss = objective(logits)
+        loss = one_per_row(attack, objective(logits), logits)
         grad = _gradients(loss, [query])[0]
     return Seen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous())
 
@@ -90,7 +91,7 @@ def _rendered(attack: Attack, state: State, query: Tensor) -> Tensor:
 def _several(
     attack: MultiGradientAttack, state: State, query: Tensor, logits: Tensor, label_of: LabelOf, most: int | None
 ) -> MultiGradientSeen:
-    losses = attack.objectives(logits, state.trial)
+    losses = several_per_row(attack, attack.objectives(logits, state.trial), logits)
     columns = losses.unbind(1)[:most]
     grads = torch.stack([_gradients(loss, [query], retain=loss is not columns[-1])[0] for loss in columns], 1)
     losses = losses.detach()
@@ -105,6 +106,7 @@ def _features(
         logits = forward(_rendered(attack, state, query))
         features = trace[layer].output
         loss = attack.feature_objective(logits, features, state)
+        loss = one_per_row(attack, loss, logits, function="feature_objective")
         # The edge, not the tensor: a later layer may have written into it.
         grad, inner = _gradients(loss, [query, trace[layer].last.edge])
     inner = torch.zeros_like(features) if inner is None else inner
@@ -119,6 +121,7 @@ def _perceived(
         logits = forward(query)
         features = reading(query)
         loss = attack.perceptual_objective(logits, features, state)
+        loss = one_per_row(attack, loss, logits, function="perceptual_objective")
         grad = _gradients(loss, [query])[0]
     return PerceptualSeen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach())
 
@@ -130,10 +133,11 @@ def _scores(attack: Attack, state: State, forward: Forward, label_of: LabelOf, o
     if attack.sees == "labels":
         return Seen(label, nothing, logits.new_zeros(len(state)), nothing)
     if isinstance(attack, MultiGradientAttack):
-        losses, query = attack.objectives(logits, state.trial), state.query
+        losses = several_per_row(attack, attack.objectives(logits, state.trial), logits)
+        query = state.query
         grads = query.new_zeros(len(query), 0, *query.shape[1:])
         return MultiGradientSeen(label, logits, losses[:, 0], nothing, losses, grads)
-    return Seen(label, logits, objective(logits), nothing)
+    return Seen(label, logits, one_per_row(attack, objective(logits), logits), nothing)
 
 
 def _gradients(loss: Tensor, points: list[Any], *, retain: bool = False) -> list[Any]:

@@ -36,7 +36,13 @@ from robustkit.errors import UserError
 from robustkit.host.arguments import check_fields
 from robustkit.host.notebook import Summarised
 from robustkit.host.text import as_name
-from robustkit.models.preprocessing import Normalised, network_in, normalisation_of, placement
+from robustkit.models.preprocessing import (
+    Normalised,
+    network_in,
+    normalisation_of,
+    placement,
+    require_normalisable,
+)
 from robustkit.nethook import unwrap
 from robustkit.nethook.names import has_forward
 
@@ -186,9 +192,10 @@ class Classifier(Summarised):
             seed: of the global generators inside the context, for models that draw from them.
 
         Raises:
-            UserError: a normalisation layer stays in train mode, the model does not repeat its answers after seeding,
-                or a model to be smoothed is randomized.
+            UserError: mean and std do not fit the images, a normalisation layer stays in train mode, the model does not
+                repeat its answers after seeding, or a model to be smoothed is randomized.
         """
+        require_normalisable(self.model, images[0], self.name)
         given = self.input_format()
         with answering(self.model, given.device, seed):
             tile = 64 if images[0].numel() <= _SMALL else 16

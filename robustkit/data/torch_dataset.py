@@ -65,7 +65,7 @@ class TorchData(NumberedImages):
 
     def _image(self, number: int) -> Tensor:
         image, label = _item(self.items, number, self.name)
-        pixels = tensor_of(image, f"Image {number} of {self.name}")
+        pixels = tensor_of(image, f"Image {number} of {self.name}").detach()
         try:
             pixels = checked_images(pixels[None], torch.zeros(1, dtype=torch.int64, device="cpu"), self.name).x[0]
         except UserError as error:  # it names the first image of those that it was given
@@ -143,7 +143,8 @@ def _item(data: Any, number: int, name: str) -> tuple[Any, Any]:
         reason = f"{type(error).__name__}: {error}".rstrip(".")
         raise UserError(f"Image {number} of {name} cannot be read ({reason}).") from error
     if not isinstance(item, (tuple, list)) or len(item) != 2:
-        raise UserError(f"An item of {name} must be an image and its label, not {type(item).__name__}.")
+        found = f"{len(item)} values" if isinstance(item, (tuple, list)) else type(item).__name__
+        raise UserError(f"An item of {name} must be a pair, an image and its label, not {found}.")
     image, label = item
     if not isinstance(image, (Tensor, np.ndarray)):
         raise UserError(f"The images of {name} are {type(image).__name__}, not tensors; add transform=ToTensor().")

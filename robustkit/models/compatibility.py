@@ -10,7 +10,7 @@ from robustkit.host.failures import described_error, is_from_library
 
 from .image_spec import ImageSpec
 from .pixels import PixelModel
-from .preprocessing import placement
+from .preprocessing import placement, require_channels
 
 
 @torch.no_grad()
@@ -28,11 +28,8 @@ def require_compatible(model: PixelModel, images: ImageSpec, fix: str = "choose 
     if isinstance(model.network, BlackBox) and model.network.metered:
         return  # each question is a request, and none is made before the run counts them
     channels = 3 if model.gray else images.shape[0]
-    if model.normalises and model.mean.numel() not in (1, channels):
-        raise UserError(
-            f"mean and std have {model.mean.numel()} numbers, but {model.name} gets images of "
-            f"{'one channel' if channels == 1 else f'{channels} channels'}."
-        )
+    if model.normalises:
+        require_channels(model.mean, channels, model.name)
     try:
         logits = _on_black_images(model, images.shape)
     except Exception as error:

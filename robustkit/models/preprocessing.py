@@ -54,6 +54,35 @@ class Normalised(Preprocessed):
         return self.network(((x - self.mean) / self.std).to(self.dtype))  # type: ignore[no-any-return]
 
 
+def require_channels(mean: Tensor, channels: int, name: str) -> None:
+    """Refuse a normalisation that has another number of channels than the images that it gets.
+
+    Raises:
+        UserError: it has; a single number fits all.
+    """
+    if mean.numel() not in (1, channels):
+        raise UserError(
+            f"mean and std have {mean.numel()} numbers, but {name} gets images of "
+            f"{'one channel' if channels == 1 else f'{channels} channels'}."
+        )
+
+
+def require_normalisable(model: nn.Module, image: Tensor, name: str) -> None:
+    """Refuse an image `[*S]` that the normalisation before a network does not fit; a model without one takes any.
+
+    Raises:
+        UserError: it has no channels, or another number of them.
+    """
+    if not isinstance(model, Normalised):
+        return
+    if image.dim() != 3:
+        raise UserError(
+            f"mean and std are for images of three axes, channels first, "
+            f"but {name} gets {list(image.shape)}; normalise inside the model."
+        )
+    require_channels(model.mean, len(image), name)
+
+
 def check_statistics(mean: Sequence[float], std: Sequence[float], bounds: tuple[float, float] = (0.0, 1.0)) -> None:
     """Refuse a normalisation that cannot be meant for pixels in `bounds`.
 

@@ -157,7 +157,10 @@ class Call:
 
 
 def edges_of(output: Any, name: str) -> Any:
-    """The gradient edges of a layer's tensors as they are now; later in-place operations do not change them."""
+    """The gradient edges of a layer's tensors as they are now, in the structure of its output; None for all else.
+
+    Later in-place operations do not change them.
+    """
 
     def edge(part: Tensor) -> GradientEdge | None:
         _check_plain(part, name)
@@ -166,7 +169,7 @@ def edges_of(output: Any, name: str) -> Any:
         except AssertionError:  # a view that was made under no_grad claims to need a gradient, and has none
             return None
 
-    return mapped(output, edge)
+    return mapped(output, edge, rest=lambda part: None)
 
 
 def views_of(output: Any) -> list[tuple[Tensor, int]]:

@@ -8,26 +8,28 @@ from typing import Any
 from torch import Tensor
 
 
-def mapped(value: Any, change: Callable[[Any], Any], leaf: type = Tensor) -> Any:
-    """A new value of the same structure, with `change` applied to each tensor in it."""
+def mapped(
+    value: Any, change: Callable[[Any], Any], leaf: type = Tensor, rest: Callable[[Any], Any] = lambda value: value
+) -> Any:
+    """A new value of the same structure, with `change` applied to each tensor in it, and `rest` to all else."""
     if isinstance(value, leaf):
         return change(value)
     if isinstance(value, (tuple, list)):
-        parts = [mapped(part, change, leaf) for part in value]
+        parts = [mapped(part, change, leaf, rest) for part in value]
         # Not by the constructor of a named tuple, which may check its fields, as that of PackedSequence does.
         return value._make(parts) if hasattr(value, "_make") else type(value)(parts)
     if isinstance(value, MutableMapping):
         # Assignment item by item, because subclasses such as model outputs then update their attributes too.
         mapping = copy.copy(value)
         for key, part in value.items():
-            mapping[key] = mapped(part, change, leaf)
+            mapping[key] = mapped(part, change, leaf, rest)
         return mapping
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changed = copy.copy(value)
         for field in dataclasses.fields(value):
-            object.__setattr__(changed, field.name, mapped(getattr(value, field.name), change, leaf))
+            object.__setattr__(changed, field.name, mapped(getattr(value, field.name), change, leaf, rest))
         return changed
-    return value
+    return rest(value)
 
 
 def tensors(value: Any) -> Iterator[Tensor]:

@@ -143,7 +143,8 @@ class Trace:
             create_graph: as for torch.autograd.grad.
 
         Returns:
-            For each name, the gradient in the structure of the output; None where the loss does not depend on it.
+            For each name, the gradient in the structure of the output; None where the loss does not depend on it,
+            and for what is no tensor.
         """
         if not self._recorder.record_grad:
             raise UserError("The trace does not record gradients; open it with grad=True.")

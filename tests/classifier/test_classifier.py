@@ -93,6 +93,24 @@ def test_half_a_normalisation_is_refused(more):
         Classifier(nn.Flatten(), **more)
 
 
+@pytest.mark.parametrize(
+    ("shape", "channels", "sentence"),
+    [((1, 8, 8), 3, "3 numbers, but flat gets images of one channel"),
+     ((3, 8, 8), 4, "4 numbers, but flat gets images of 3 channels"),
+     ((64,), 1, r"three axes, channels first, but flat gets \[64\]")],
+)  # fmt: skip
+def test_a_normalisation_of_other_channels_is_an_error(shape, channels, sentence):
+    # Images of one channel became images of three, and were evaluated.
+    class Flat(nn.Module):
+        def forward(self, x):
+            return x.flatten(1)[:, :10]
+
+    classifier = Classifier(Flat(), mean=[0.5] * channels, std=[0.5] * channels)
+
+    with pytest.raises(UserError, match=sentence):
+        attack(classifier, torch.rand(4, *shape), torch.arange(4), "fgsm", eps=0.1)
+
+
 @pytest.mark.parametrize("bounds", [(1, 0), (0.5, 0.5)])
 def test_bounds_must_ascend(bounds):
     with pytest.raises(UserError, match="lower and a higher"):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from robustkit.attacks import NES, PGD
+from robustkit.attacks import NES, PGD, DeepFool
 
 from robustkit import UserError, attack, evaluate
 from robustkit.classifier.classifier import Classifier
@@ -160,6 +160,71 @@ def test_a_mistake_names_the_attack_and_what_it_must_do(kind, sentence, eps):
 
     with pytest.raises(UserError, match=sentence):
         attack(made.model, made.x, made.y, kind(eps, steps=3))
+
+
+@dataclass(frozen=True)
+class Averaging(PGD):
+    def objective(self, logits, trials):
+        return super().objective(logits, trials).mean()
+
+
+@dataclass(frozen=True)
+class Shortening(NES):
+    """Its value of one image was that of every image: the accuracy depended on the batch size."""
+
+    def objective(self, logits, trials):
+        return super().objective(logits, trials)[:1]
+
+
+@dataclass(frozen=True)
+class Columns(PGD):
+    def objective(self, logits, trials):
+        return super().objective(logits, trials).unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class Counting(NES):
+    def objective(self, logits, trials):
+        return logits.argmax(1)
+
+
+@dataclass(frozen=True)
+class Nameless(NES):
+    def objective(self, logits, trials):
+        return None
+
+
+@dataclass(frozen=True)
+class Hopeless(NES):
+    """No value is larger than NaN, so the search kept its first point and the image stood."""
+
+    def objective(self, logits, trials):
+        return super().objective(logits, trials) * torch.nan
+
+
+@dataclass(frozen=True)
+class Summed(DeepFool):
+    def objectives(self, logits, trials):
+        return super().objectives(logits, trials).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (Averaging, r"Averaging.objective must return \[[0-9]+\] floats, one for each image, not \[\] of float32"),
+        (Shortening, r"Shortening.objective must return .*, not \[1\] of float32"),
+        (Columns, r"Columns.objective must return .*, not \[[0-9]+, 1\] of float32"),
+        (Counting, r"Counting.objective must return .*, not \[[0-9]+\] of int64"),
+        (Nameless, "Nameless.objective must return a tensor, .*, not NoneType"),
+        (Hopeless, "Hopeless.objective returned NaN for finite logits"),
+        (Summed, r"Summed.objectives must return \[[0-9]+, C\] floats, .* not \[[0-9]+\] of float32"),
+    ],
+)
+def test_an_objective_that_cannot_be_climbed_on_is_a_sentence(kind, sentence):
+    made = problem("mlp", 1, 8, 8, count=4)
+
+    with pytest.raises(UserError, match=sentence):
+        attack(made.model, made.x, made.y, kind(0.1))
 
 
 def test_points_are_projected_around_the_image_whatever_the_state_says():

@@ -391,6 +391,23 @@ def test_tensors_of_torch_func_are_an_error():
         torch.func.grad(lambda x: net(x).sum())(vectors())
 
 
+class Naming(nn.Module):
+    def forward(self, x):
+        return "name", x * 2, 3
+
+
+def test_what_is_no_tensor_has_no_gradient():
+    # It was returned as its own gradient.
+    net = nn.ModuleDict({"named": Naming()})
+    x = vectors().requires_grad_()
+
+    with Trace(net, "named", grad=True) as trace:
+        grads = trace.grad(net["named"](x)[1].sum())
+
+    assert grads["named"][0] is grads["named"][2] is None
+    assert torch.equal(grads["named"][1], torch.ones_like(x))
+
+
 def test_a_whole_resnet_is_traced_call_by_call():
     net, x = seeded(lambda: torchvision.models.resnet18(num_classes=10)).eval(), images(2, size=32)
     plain = net(x)

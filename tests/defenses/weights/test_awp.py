@@ -29,6 +29,18 @@ def test_each_layer_moves_up_its_gradient_by_a_share_of_its_norm():
             assert not move.any()
 
 
+@pytest.mark.parametrize("size", [0.01, 5.0])
+def test_weights_without_a_gradient_stay_and_tiny_gradients_move_as_far_as_others(size):
+    # The first became NaN, the second moved 1e13 times as far: the squares of such gradients are zero in fp32.
+    weights = [torch.nn.Parameter(torch.full((2, 2), 3.0)) for _ in range(3)]
+    grads = [torch.zeros(2, 2), torch.full((2, 2), 1e-24), torch.full((2, 2), 1e24)]
+
+    with perturbed(weights, grads, size):
+        moves = [float((weight.detach() - 3).norm() / 6) for weight in weights]
+
+    assert moves == [0, pytest.approx(size), pytest.approx(size)]
+
+
 def test_the_weights_are_restored_to_the_bit_also_after_an_exception():
     network = net()
     before = state(network)

@@ -51,11 +51,11 @@ def test_statistics_are_kept_through_the_ascent_of_awp(layer):
     assert changed(layer, before)
 
 
-def test_a_frozen_layer_with_spectral_normalisation_computes_the_same_after_steps():
+@pytest.mark.filterwarnings("ignore:.*spectral_norm.* is deprecated:FutureWarning")
+@pytest.mark.parametrize("normalised", [nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm])
+def test_a_frozen_layer_with_spectral_normalisation_computes_the_same_after_steps(normalised):
     # Its vectors moved, and the weight with them.
-    network = nn.Sequential(
-        nn.utils.parametrizations.spectral_norm(nn.Conv2d(1, 4, 3)), nn.Flatten(), nn.Linear(144, 10)
-    )
+    network = nn.Sequential(normalised(nn.Conv2d(1, 4, 3)), nn.Flatten(), nn.Linear(144, 10))
     x = digits(0, 8)[0]
     before, output = state(network), network[0].eval()(x)
     names = frozen_names(network, "prefix:0", 0)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from robustkit.defenses.weights.prior import prior, std_of, strength_text
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustkit.errors import UserError
@@ -126,3 +126,13 @@ def test_an_unknown_prior_is_refused(text):
 def test_a_strength_beyond_the_range_of_floats_is_refused_and_no_crash(text):
     with pytest.raises(UserError, match="is not a prior"):
         prior(text, net(), 10)
+
+
+def test_without_decay_norms_the_biases_of_attention_and_of_recurrent_layers_are_free_too():
+    # Their names are in_proj_bias and bias_ih_l0, not bias.
+    network = nn.ModuleDict({"attention": nn.MultiheadAttention(4, 1), "rows": nn.LSTM(4, 4), "norm": nn.LayerNorm(4)})
+
+    pulls = prior("gaussian:decay=0.1", network, 100, decay_norms=False).pulls
+
+    assert not [name for name in pulls if "bias" in name]
+    assert {"attention.in_proj_weight", "rows.weight_hh_l0", "norm.weight"} <= set(pulls)
