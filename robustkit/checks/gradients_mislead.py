@@ -11,7 +11,7 @@ against the backward pass, wherever it was seen.
 from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
-from robustkit.checks.black_box_wins import MASKED
+from robustkit.checks.black_box_wins import MASKED, broken_images, gradient_attacks
 from robustkit.checks.check import Finding, Rule, Status, not_run
 from robustkit.checks.facts import ModelFacts, NearRow, RunThreat, plain_norm
 from robustkit.checks.gradient_sample import PROBE, SampledGradients, reasons, without_crooked
@@ -116,6 +116,10 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
             if alarm == "warning"
             else ""
         )
+        agreement = _agreement(facts, place, counts) if counts.masked else ""
+        if agreement:
+            yield Finding(place.text, "warning", f"{_seen(counts)}. {agreement}", counts.misled, numbers)
+            continue
         text = _text(counts) + (few + _replaced(facts)) * counts.masked
         yield Finding(place.text, alarm if counts.masked else "ok", text, counts.misled, numbers)
 
@@ -152,6 +156,27 @@ def _sampled(facts: ModelFacts, wanted: Wanted) -> Finding:
     )  # fmt: skip
 
 
+def _agreement(facts: ModelFacts, place: RunThreat, counts: FollowedGradients) -> str:
+    """Why replaced gradients, of which none predicts well, do not make the result useless; empty where they may.
+
+    They are no derivatives, so what they predict says little. What they break can be compared: with what attacks
+    without gradients break of the rest, where the ensemble gave every image the whole budget.
+    """
+    everywhere = any(entry.get("all_if_replaced") for entry in facts.attacks)
+    if not everywhere or not (facts.straight_through or facts.replaced):
+        return ""
+    rows = {name: each for name, each in facts.under(place).items() if name not in facts.examples}
+    found = broken_images(rows, gradient_attacks(facts.attacked))
+    if not found.by_gradients or found.tried < found.left or counts.many(found.without_gradients):
+        return ""
+    option = "--straight-through" if facts.straight_through else "--bpda"
+    return (
+        f"Gradients of {option} are no derivatives and predict less. So every member of the ensemble attacked all "
+        f"images: these gradients broke {found.by_gradients}, and attacks without gradients {found.without_gradients} "
+        f"of the {found.left} that they left."
+    )
+
+
 def _replaced(facts: ModelFacts) -> str:
     """The hint for a model whose gradient is that of a replacement function already."""
     if facts.straight_through:
@@ -165,9 +190,13 @@ def _replaced(facts: ModelFacts) -> str:
     )
 
 
-def _text(counts: FollowedGradients) -> str:
+def _seen(counts: FollowedGradients) -> str:
     what = _either(counts.why or ("misses",))
-    text = f"on {len(counts.misled)} of {counts.images} images that the first steps did not break, {what}."
+    return f"on {len(counts.misled)} of {counts.images} images that the first steps did not break, {what}"
+
+
+def _text(counts: FollowedGradients) -> str:
+    text = f"{_seen(counts)}."
     if counts.masked:
         if wrong_together(counts.together):
             text += (

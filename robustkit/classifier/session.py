@@ -68,6 +68,11 @@ class Session:
         """Whether the model is a server, which gets pictures of 8 bits."""
         return isinstance(self.oracle, Metered)
 
+    @property
+    def replaces_gradients(self) -> bool:
+        """Whether attacks follow gradients that replace the network's own."""
+        return bool(self.search.options.bpda) or self.search.options.straight_through
+
     def require_access(self, attack: Attack) -> None:
         """Check that the model gives what the attack needs to see.
 

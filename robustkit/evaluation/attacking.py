@@ -113,7 +113,9 @@ class AttackPart:
     def _leave_out(self, session: Session) -> Numbers:
         """Leave out those images that the attack passes over; returns the others that are to do."""
         todo = self.ledger.todo(self.attack)
-        out = self.ledger.passed_over(self.attack, todo, noisy=not isinstance(session.oracle, Plain))
+        out = self.ledger.passed_over(
+            self.attack, todo, noisy=not isinstance(session.oracle, Plain), replaced=session.replaces_gradients
+        )
         todo = todo[~np.isin(todo, out)]
         further = np.fromiter(self.left_out(self.attack, todo.tolist(), session.oracle.cost), np.int64)
         self.ledger.leave_out(self.attack, np.concatenate([out, further]))

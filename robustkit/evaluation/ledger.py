@@ -156,18 +156,21 @@ class Ledger:
                     copies.append(replace(row, eps_text=text))
             self.write(copies)
 
-    def passed_over(self, attack: PlannedAttack, todo: Numbers, *, noisy: bool) -> Numbers:
+    def passed_over(self, attack: PlannedAttack, todo: Numbers, *, noisy: bool, replaced: bool) -> Numbers:
         """The images that are far from every other class, as all are at radius 0, so that the attack leaves them out.
 
         Args:
             attack: a member of an ensemble, or any other attack, which leaves out nothing.
             todo: as `todo` returns it for this attack.
             noisy: whether the model is randomized, for which some members are not made.
+            replaced: whether attacks follow gradients that replace the model's own.
         """
         if noisy and not attack.stage.for_noise:
             return todo
         if attack.stage.threshold != Threshold() and attack.threat.eps == 0:
             return todo  # nothing is near enough, and nothing can be measured
+        if replaced and attack.stage.all_if_replaced:
+            return todo[:0]
         near = (self.near(attack, part) for part in parts_of(todo, _AT_ONCE))
         far = [each for part in near for each, row in part.items() if not _is_near(row, attack.stage.threshold)]
         return np.array(far, np.int64)

@@ -63,6 +63,7 @@ class Member:
             "reach": {norm: each.threshold.described() for norm, each in stages if each.threshold != Threshold()},
             "measures": {norm: each.measures._asdict() for norm, each in stages if each.measures},
             "targets_at_least": {norm: each.targets_at_least for norm, each in stages if each.targets_at_least},
+            "all_if_replaced": any(each.all_if_replaced for _, each in stages),
         }
         return {"name": self.name, **usual, **differing, **{key: value for key, value in of_stages.items() if value}}
 

@@ -71,6 +71,7 @@ class Stage(NamedTuple):
     measures: Measure | None = None  # what it measures on the images that it does not break
     for_noise: bool = True  # whether it is also run on randomized and smoothed models, where nothing is measured
     targets_at_least: int = 0  # aims at the likeliest classes, too, where fewer than these were measured as near
+    all_if_replaced: bool = False  # attacks all images where gradients are replaced (--bpda, --straight-through)
 
 
 # AutoAttack: Croce & Hein 2020, arXiv:2003.01690, with the budgets of the authors' code. Its windows shrink on a
@@ -288,12 +289,24 @@ _RK_11_LINF = (_looking(_RK_10_LINF[0], shorter_step=True), *_RK_10_LINF[1:])
 _RK_11_L2 = (_looking(_RK_10_L2[0], shorter_step=True), *_RK_10_L2[1:])
 _RK_11_L1 = (_looking(_RK_10_L1[0], shorter_step=True), *_RK_10_L1[1:])
 
-ALIASES = {"default": "rk-11"}
+
+def _for_replaced(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    return tuple(stage._replace(all_if_replaced=True) for stage in stages)
+
+
+# Gradients that replace others are no derivatives: behind votes and lookups they led to the boundary and still
+# predicted that it is far, and the members that break such images left them out.
+_RK_12_LINF = _for_replaced(_RK_11_LINF)
+_RK_12_L2 = _for_replaced(_RK_11_L2)
+_RK_12_L1 = _for_replaced(_RK_11_L1)
+
+ALIASES = {"default": "rk-12"}
 
 # Names of earlier versions, one of which means something stronger elsewhere.
 _GONE = ("standard", "thorough")
 
 ENSEMBLES: dict[str, tuple[str | Stage, ...]] = {
+    "rk-12": _RK_12_LINF,
     "rk-11": _RK_11_LINF,
     "rk-10": _RK_10_LINF,
     "rk-9": _RK_9_LINF,
@@ -319,6 +332,8 @@ ENSEMBLES: dict[str, tuple[str | Stage, ...]] = {
 
 # Members in a norm where they are others.
 IN_NORM: dict[tuple[str, str], tuple[str | Stage, ...]] = {
+    ("rk-12", "L2"): _RK_12_L2,
+    ("rk-12", "L1"): _RK_12_L1,
     ("rk-11", "L2"): _RK_11_L2,
     ("rk-11", "L1"): _RK_11_L1,
     ("rk-10", "L2"): _RK_10_L2,
