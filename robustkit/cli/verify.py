@@ -37,8 +37,8 @@ class _Finding(NamedTuple):
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("-m", "--model", "models", multiple=True, metavar="NAME",
               help="Judge the stored adversarial examples again by this model of the run. Repeatable.")  # fmt: skip
-@click.option("--weights", multiple=True, metavar="FILE|NAME", help="Its checkpoint, as when the run was made.")
-@click.option("--name", "names", multiple=True, metavar="TEXT", help="What the run calls it; one per model.")
+@click.option("--weights", multiple=True, metavar="FILE|NAME", help="Checkpoint of the model, as in the evaluation.")
+@click.option("--name", "names", multiple=True, metavar="TEXT", help="Name of the model in the run; one per model.")
 @weights_options
 @server_options("in this command, which needs all of its verdicts")
 @data_options
