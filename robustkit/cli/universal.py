@@ -160,8 +160,8 @@ def _splits(options: dict[str, Any], test: "Dataset") -> "tuple[Dataset, Dataset
         return part, rest
     if options["fit_split"] == options["split"]:
         raise UserError(
-            f"It would be fitted on {options['split']} and judged on the same images; give another --fit-split, or "
-            "--fit-share 0.5."
+            f"The perturbation would be fitted and judged on the same images, {options['split']}; give another "
+            "--fit-split, or --fit-share 0.5."
         )
     try:
         return other_split(test, options["fit_split"]), test
