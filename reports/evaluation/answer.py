@@ -97,7 +97,7 @@ def _support(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
     if cell is None:
         return ""
     clean = board.clean(cell.model)
-    before = f" Without an attack it is {clean.correct:,}." if clean else ""
+    before = f" Without an attack, {cell.model} classifies {clean.correct:,} correctly." if clean else ""
     certified = board.certified(cell.model, threat)
     least = f" At least {certified.correct:,} are certified." if certified else ""
     return (

@@ -138,6 +138,6 @@ class QueryLedger:
             yield
         except (sqlite3.Error, OSError) as error:
             raise UserError(
-                f"{self.folder}/{FILE} cannot be used ({' '.join(str(error).split())}); free the disk, end other runs "
-                "in this folder, or give another --out."
+                f"{self.folder}/{FILE} cannot be used ({' '.join(str(error).split())}); free some disk space, end "
+                "other runs in this folder, or give another --out."
             ) from None

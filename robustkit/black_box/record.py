@@ -55,7 +55,7 @@ class ServerRecord:
         if self.most is not None and self.requests + coming >= self.most:
             kept = ", and the results so far are kept; the same command with more --max-queries goes on."
             rest = "; allow more with --max-queries." if self.ledger.folder is None else kept
-            raise QueriesSpentError(f"The {self.most:,} requests to {self.form.name} are spent{rest}")
+            raise QueriesSpentError(f"The {self.most:,} requests to {self.form.name} are used up{rest}")
 
     def begin(self, key: bytes) -> int:
         """Write down a request that is about to be sent; returns its number."""

@@ -35,7 +35,9 @@ def passing_reason(status: int, name: str, access: RemoteAccess) -> str:
             f"{name} refuses access ({_in_words(status)}); put its token into the environment variable "
             f"{access.token_variable}."
         )
-    raise UserError(f"{name} answers with {_in_words(status)}; check the address and what the server takes.")
+    raise UserError(
+        f"{name} answers with {_in_words(status)}; check the address, and which requests the server accepts."
+    )
 
 
 def pause_asked(exchange: Exchange, clock: Clock) -> float | None:

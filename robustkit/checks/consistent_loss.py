@@ -122,7 +122,7 @@ RULE = Rule(
     title="The attacks' losses follow the margin",
     level="full",
     severity="major",
-    note="the loss is not consistent",
+    note="the loss does not follow the margin",
     remedy="Take a loss that rises with the margin, such as robustkit evaluate --attack pgd:loss=log-odds.",
     judge=judge,
     probes=(ConsistencyProbe(),),

@@ -78,7 +78,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 
 RULE = Rule(
     name="fixed_randomness",
-    title="With its randomness fixed, a randomized model is broken without a bound",
+    title="With fixed randomness, an attack without a bound breaks every image",
     level="full",
     severity="invalidating",
     note="gradients are masked even with fixed randomness",

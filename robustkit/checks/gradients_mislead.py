@@ -24,7 +24,7 @@ from robustkit.statistics.intervals import proportion
 _WORDS: dict[Doubt, str] = {
     "hides": "values at which the gradient is exactly zero move the logits",
     "turns": "a short step does not change the logits as the gradient says",
-    "misdirects": "following the gradient from the clean image raises the lead of the true class",
+    "misdirects": "following the gradient from the clean image raises the margin of the true class",
     "errs": "a small step in a random direction does not change the logits as the gradient says",
     "misses": (
         "the gradient predicts nothing, or less than a quarter (in L1 an eighth) of the change that following it causes"

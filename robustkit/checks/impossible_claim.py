@@ -70,7 +70,7 @@ RULE = Rule(
     title="No result is impossible for these images",
     level="quick",
     severity="invalidating",
-    note="an impossible claim",
+    note="an impossible result",
     remedy="The attacks failed, or the labels are wrong: run robustkit diagnose, and check the radius.",
     judge=judge,
 )

@@ -84,7 +84,9 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     own = facts.correct & set(drawn)
     p = mcnemar(PairedCounts(0, len(own - right), len(right - own), 0), first_is_lower=True)
     wrong = gain >= _GAIN * len(drawn) and p < _LEVEL
-    text = f"with {name} it classifies {len(right)} of {len(drawn)} clean images correctly, without it {len(own)}."
+    text = (
+        f"with {name} the model classifies {len(right)} of {len(drawn)} clean images correctly, without it {len(own)}."
+    )
     usual = "No other preprocessing that was tried makes the model much better on clean images."
     numbers = {"correct": len(own), "correct_changed": len(right), "images": len(drawn)}
     images = tuple(sorted(right - own)) if wrong else ()

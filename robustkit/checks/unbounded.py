@@ -64,7 +64,7 @@ RULE = Rule(
     level="standard",
     severity="invalidating",
     note="an attack without a bound fails",
-    remedy="The gradients lead nowhere: find the layer with robustkit diagnose.",
+    remedy="The gradients do not lead to errors: find the layer with robustkit diagnose.",
     judge=judge,
     probes=(PROBE,),
 )

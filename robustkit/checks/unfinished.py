@@ -22,7 +22,9 @@ _MOST = 0.02  # of the images that stood at that point, by the lower end of the 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding for each threat, about the attack that breaks most images late."""
     if facts.transferred:
-        yield Finding("", "not_applicable", "All attacks queried a surrogate model, and points were judged at the end.")
+        yield Finding(
+            "", "not_applicable", "All attacks queried a surrogate model, and only their last points were judged."
+        )
         return
     for place in facts.radii:
         rows = facts.under(place)

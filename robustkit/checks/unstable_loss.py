@@ -56,8 +56,8 @@ RULE = Rule(
     title="The loss is stable under tiny changes",
     level="standard",
     severity="invalidating",
-    note="the loss is shattered",
-    remedy="Gradients of such a function lead nowhere: find the layer with robustkit diagnose.",
+    note="the loss is unstable",
+    remedy="Gradients of such a loss predict nothing: find the layer with robustkit diagnose.",
     judge=judge_share(
         PROBE,
         "a random step of a 64th of the radius changes the loss by more than a quarter of what a step of the radius "

@@ -41,7 +41,7 @@ def checked_images(x: Tensor, bounds: tuple[float, float], numbers: Sequence[int
         raise UserError(f"Image {number} holds NaN or infinite values; remove or correct it.")
     if least < low - slack or most > high + slack:
         raise UserError(
-            f"Images must lie in [{low:g}, {high:g}], but theirs is [{least:g}, {most:g}]: give pixels as they are, "
+            f"Images must lie in [{low:g}, {high:g}], but these lie in [{least:g}, {most:g}]: give pixels as they are, "
             "with the normalisation inside the model (mean=, std=), or declare their bounds."
         )
     return x.clamp(low, high)

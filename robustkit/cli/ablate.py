@@ -44,11 +44,13 @@ _CHECKPOINTS = "**/*.safetensors"  # of trainings, finished and not
                    "Repeatable.")  # fmt: skip
 @click.option("--design", default="main-effects", show_default=True, metavar="main-effects|full",
               help="One change at a time, or also all combinations.")  # fmt: skip
-@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings per cell.")
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings per cell (combination)."
+)
 @click.option(
     "--max-time",
     type=Duration(),
-    help="Start no training after this time: 90s, 10m, 2h. Trainings left out are listed.",
+    help="Start no training after this time: 90s, 10m, 2h. The output lists those left out.",
 )
 @threat_options("Linf, L2 or L1")
 @click.option(

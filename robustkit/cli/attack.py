@@ -64,12 +64,12 @@ _BEFORE = ("clean-wrong", "already the target", "abstains")  # outcomes of image
 @weights_options
 @server_options("in this command; without more requests it ends without results")
 @click.option("-d", "--dataset", metavar="NAME|PATH", help="Data of the model: gives the image size and the classes.")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of published data are.")
-@click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop pictures to this.")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder with the files of published data.")
+@click.option("--image-size", type=click.IntRange(min=1), help="Resize the short side to this many pixels, and crop.")
 @gray_option
 @click.option("--label", metavar="CLASS",
               help="True class of all images. [default: from sub-folders or arrays, else the prediction]")  # fmt: skip
-@click.option("--target", metavar="CLASS", help="Class to be predicted after the attack. [default: any other]")
+@click.option("--target", metavar="CLASS", help="Class that the model should predict. [default: any other]")
 @click.option("-a", "--attack", "method", default="pgd", show_default=True, metavar="NAME[:K=V,...]",
               help="See `robustkit list attacks`.")  # fmt: skip
 @threat_options(

@@ -58,7 +58,7 @@ _RUNS = Path("robustkit-runs")
     "surrogates",
     multiple=True,
     metavar="NAME",
-    help="Attacks query this model, and their results are tested on the others. Repeatable.",
+    help="Transfer: attacks query this model, and their examples are tested on the others. Repeatable.",
 )
 @click.option("--surrogate-weights", multiple=True, metavar="FILE|NAME", help="Weights; one per surrogate.")
 @click.option("--surrogate-ensemble", is_flag=True, help="Query all surrogates as one, the mean of their logits.")
@@ -80,11 +80,11 @@ _RUNS = Path("robustkit-runs")
               help="Run AutoAttack on K random images that no other attack broke, and give an upper bound on the "
                    "share that it would break.")  # fmt: skip
 @click.option("--checks", type=click.Choice(["none", "quick", "standard", "full"]), default="quick", show_default=True,
-              help="How thoroughly to look for signs that the attacks failed; "
-                   "quick uses the results of the attacks.")  # fmt: skip
+              help="How thoroughly to look for signs that the attacks failed: quick uses the results of the attacks, "
+                   "standard and full run further attacks.")  # fmt: skip
 @corruption_options(())
 @click.option("--keep-adversarial", is_flag=True,
-              help="Store every adversarial example in the run folder, exactly.")  # fmt: skip
+              help="Store every adversarial example in the run folder, as exact floats.")  # fmt: skip
 @click.option("--fail-under", multiple=True, metavar="CONDITION",
               help='End with status 1 if an accuracy is lower, as in robustkit gate: "Linf@8/255>=0.40". '
                    "Repeatable.")  # fmt: skip
@@ -99,13 +99,15 @@ _RUNS = Path("robustkit-runs")
 @seed_option
 @click.option("-o", "--out", type=OutPath(), help="Run folder. [default: robustkit-runs/NAME]")
 @click.option("--no-fold", is_flag=True, help="Do not merge BatchNorm into convolutions while attacking (slower).")
-@click.option("--compile", "compiled", is_flag=True, help="Search with torch.compile.")
+@click.option(
+    "--compile", "compiled", is_flag=True, help="Search with torch.compile; verdicts come from the plain model."
+)
 @click.option("--cuda-graphs", is_flag=True, help="Search with torch.compile and, on a GPU, with CUDA graphs.")
 @click.option("--bf16", is_flag=True, help="Search in bfloat16; verdicts stay fp32.")
 @click.option("--tf32", is_flag=True, help="Search in TF32 on a GPU that has it; verdicts stay fp32.")
 @click.option("--plan", "plan_only", is_flag=True,
               help="Print the plan and an upper bound on its cost, without loading a model, then stop.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Like --plan, and predict the cost from some of the images.")
+@click.option("--dry-run", is_flag=True, help="Like --plan, and predict the cost by attacking some of the images.")
 @quiet_option
 def evaluate(**options: Any) -> int:
     """Accuracy under attack: a table, results.csv, samples.csv and report.html in a run folder.

@@ -25,7 +25,7 @@ FAILED = 1
     '"corruptions@fog>=0.4"; or "mCE<=0.9". May be repeated. Without any, and without --baseline: '
     "the conditions of evaluate --fail-under.",
 )
-@click.option("--baseline", type=click.Path(path_type=Path), help="An earlier run on the same images.")
+@click.option("--baseline", type=click.Path(path_type=Path), help="Folder of an earlier run on the same images.")
 @click.option(
     "--max-drop",
     default="0",
@@ -38,19 +38,19 @@ FAILED = 1
     type=click.Choice(["point", "low", "high"]),
     default="point",
     show_default=True,
-    help="What --fail-under compares: the measured accuracy, or an end of its 95 % interval.",
+    help="What --fail-under compares: the measured accuracy (point), or the lower or upper end of its 95 % interval.",
 )
-@click.option("--allow-unreliable", is_flag=True, help="Let results pass that the run calls unreliable.")
-@click.option("--junit", type=OutPath(), help="JUnit XML file for the checks.")
+@click.option("--allow-unreliable", is_flag=True, help="Let results pass that failed an automatic check of the run.")
+@click.option("--junit", type=OutPath(), help="JUnit XML file with one test per model and condition.")
 @click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", show_default=True,
               help="What is printed; Markdown for a summary in continuous integration.")  # fmt: skip
 def gate(
     run: Path, fail_under: tuple[str, ...], baseline: Path | None, max_drop: str, judged_by: str,
     allow_unreliable: bool, junit: Path | None, form: str,
 ) -> int:  # fmt: skip
-    """Check every model of a finished run; the status is 1 if a check fails.
+    """Test every model of a finished run against conditions; the exit status is 1 if one does not hold.
 
-    The condition needs quotes in a shell: > redirects otherwise.
+    Quote a condition in a shell, because > redirects.
     """
     from robustkit.comparison import gate as gates
     from robustkit.comparison.junit import junit as junit_text

@@ -27,7 +27,8 @@ WEIGHTS = "Checkpoint file, or published weights by name, such as default"
 DEFAULT_THREAT = "[default: by data set, see robustkit list datasets]"
 RADIUS = "Radius: 8/255 or 0.5 for pixels in [0, 1]"
 OTHER_RADII = (
-    "pixels for patch and frame, degrees for rotation and spatial, or minimum for the nearest adversarial example"
+    "a number of values for L0, pixels for patch, frame, translation and flow, degrees for rotation and spatial, a "
+    "share of the range for color and recolor, or minimum for the nearest adversarial example"
 )
 
 config_option = click.option(
@@ -36,7 +37,7 @@ config_option = click.option(
 )  # fmt: skip
 val_share_option = click.option(
     "--val-share", type=OpenShare(0, 0.5), metavar="SHARE",
-    help="Hold out a share of the training images, for data without a validation split.",
+    help="Share of the training images to hold out, for data without a validation split.",
 )  # fmt: skip
 batch_size_option = click.option(
     "-b", "--batch-size", type=CountOr("auto"), default="auto", show_default=True, help="Images in a batch."
@@ -47,17 +48,18 @@ growing_batch_size_option = click.option(
 )  # fmt: skip
 shard_option = click.option(
     "--shard", metavar="I/N|auto",
-    help="Only every N-th image, from the I-th on, in a folder of its own in --out; then robustkit merge. auto: "
-         "read from a Slurm array or torchrun.",
+    help="Attack only every N-th image, from the I-th on, in a run folder of its own below --out; join them with "
+         "robustkit merge. auto: read I/N from a Slurm array or torchrun.",
 )  # fmt: skip
 device_option = click.option(
     "--device", default="auto", show_default=True,
     help="auto, cpu, cuda or cuda:1; auto takes a GPU if there is one.",
 )  # fmt: skip
 seed_option = click.option(
-    "--seed", type=click.IntRange(min=0, max=limits.SEED), default=0, show_default=True, help="Seed of all noise.",
+    "--seed", type=click.IntRange(min=0, max=limits.SEED), default=0, show_default=True,
+    help="Seed of all random numbers.",
 )  # fmt: skip
-model_option = click.option("-m", "--model", metavar="NAME", help=f"{MODELS}.")
+model_option = click.option("-m", "--model", metavar="NAME", help=f"Required. {MODELS[0].upper()}{MODELS[1:]}.")
 mask_option = click.option(
     "--mask", metavar="FILE|FOLDER|patch:ROW,COLUMN,HEIGHT,WIDTH",
     help="Only these pixels may change: those that are white in a picture, or not 0 in an .npy file. "
@@ -76,7 +78,7 @@ def workers_options(command: Command) -> Command:
     """The processes that attack the images, and where they run."""
     return _all(
         click.option("--workers", type=click.IntRange(1, 1024), metavar="N",
-                     help="Attack in N processes of one thread each."),
+                     help="Attack in N processes of one thread each. [default: in this process alone]"),
         click.option("--backend", type=click.Choice(["local", "ray"]), default="local", show_default=True,
                      help="Where workers run: on this machine, or on the nodes of a Ray cluster, by default one for "
                           "each processor or GPU."),
@@ -115,7 +117,8 @@ def input_options(command: Command) -> Command:
 def models_options(command: Command) -> Command:
     """Several models with their weights and names."""
     return _all(
-        click.option("-m", "--model", "models", multiple=True, metavar="NAME", help=f"{MODELS}. Repeatable."),
+        click.option("-m", "--model", "models", multiple=True, metavar="NAME",
+                     help=f"Required. {MODELS[0].upper()}{MODELS[1:]}. Repeatable."),
         click.option("--weights", multiple=True, metavar="FILE|NAME", help=f"{WEIGHTS}; one per model."),
         click.option("--name", "names", multiple=True, metavar="TEXT",
                      help="Name of the model in reports; one per model. [default: from model and checkpoint]"),
@@ -125,12 +128,22 @@ def models_options(command: Command) -> Command:
 def weights_options(command: Command) -> Command:
     """Classes and normalisation of models given by name, and whether they are trained here."""
     return _all(
-        click.option("--num-classes", type=click.IntRange(min=1), help="Classes of the checkpoint."),
-        click.option("--mean", type=NumberList(), help="Means of the normalisation to apply inside the model."),
-        click.option("--std", type=NumberList(), help="Standard deviations of that normalisation; with --mean."),
+        click.option(
+            "--num-classes",
+            type=click.IntRange(min=1),
+            help="Number of classes of the checkpoint. [default: that of the data]",
+        ),
+        click.option(
+            "--mean",
+            type=NumberList(),
+            help="Means of the normalisation inside the model, one per channel, for pixels in [0, 1].",
+        ),
+        click.option("--std", type=NumberList(), help="Standard deviations, likewise; with --mean."),
         click.option("--train", is_flag=True, help="Train a model here once and cache it (automatic on digits)."),
         click.option("--retrain", is_flag=True, help="Train again even if the model is cached."),
-        click.option("--random-init", is_flag=True, help="Leave the weights of an architecture random."),
+        click.option(
+            "--random-init", is_flag=True, help="Leave the weights of an architecture random, to try a command."
+        ),
     )(command)
 
 
@@ -142,10 +155,12 @@ def data_options(command: Command) -> Command:
     return _all(
         click.option("-d", "--dataset", default="digits", show_default=True, metavar="NAME|PATH",
                      help=f"See `robustkit list datasets`; or {DATASETS}."),
-        click.option("--data-dir", type=click.Path(path_type=Path), help="Where the files of published data are."),
+        click.option("--data-dir", type=click.Path(path_type=Path),
+                     help="Folder with the files of published data; required for these, except digits."),
         click.option("--download", is_flag=True, help="Download these files into --data-dir first."),
         click.option("--split", default="test", show_default=True, help="Split of the data, such as train."),
-        click.option("--image-size", type=click.IntRange(min=1), help="Resize and crop a folder's pictures to this."),
+        click.option("--image-size", type=click.IntRange(min=1),
+                     help="Resize the short side of pictures to this many pixels, and crop the centre."),
         gray_option,
     )(command)  # fmt: skip
 
@@ -157,7 +172,7 @@ def remedy_options(command: Command) -> Command:
                      help="BPDA: replace a layer's gradient by that of identity, relu, sigmoid, tanh or "
                           "file.py:function; see `robustkit diagnose`. Repeatable."),
         click.option("--eot", type=click.IntRange(min=1), metavar="K",
-                     help="Draws of a randomized or smoothed model averaged per query. [default: 20]"),
+                     help="Average each query over K draws of a randomized or smoothed model. [default: 20]"),
         click.option("--probabilities", is_flag=True, help="The models return probabilities, not logits."),
         click.option("--straight-through", is_flag=True,
                      help="Follow gradients through rounding, comparisons, detach, no_grad and lookups."),
@@ -171,11 +186,11 @@ def server_options(counted: str) -> Decorator:
     """How models on a server are queried; `counted`: of what --max-queries is the limit."""
     return _all(
         click.option("--max-queries", type=click.IntRange(min=1), metavar="N",
-                     help=f"Maximum number of requests to {_SERVER}, {counted}."),
+                     help=f"Maximum number of requests to {_SERVER}, {counted}. [default: no limit]"),
         click.option("--rate", type=float, metavar="R",
-                     help=f"Maximum number of requests per second to {_SERVER}."),
+                     help=f"Maximum number of requests per second to {_SERVER}. [default: no limit]"),
         click.option("--parallel", type=click.IntRange(min=1), metavar="N",
-                     help=f"Requests to {_SERVER} at the same time. [default: 1]"),
+                     help=f"Number of requests to {_SERVER} at the same time. [default: 1]"),
         click.option("--token-variable", metavar="NAME",
                      help="Environment variable with the token for a server (https://...). [default: ROBUSTKIT_TOKEN]"),
         click.option("--timeout", type=float, metavar="S",
@@ -187,12 +202,12 @@ def smoothing_options(command: Command) -> Command:
     """Randomized smoothing, with a certified accuracy in addition to the attacks."""
     return _all(
         click.option("--smooth", type=float, metavar="SIGMA",
-                     help="Attack and certify the class predicted most often under Gaussian noise, "
-                          "pixels in [0, 1]."),
+                     help="Randomized smoothing: attack and certify the class predicted most often under Gaussian "
+                          "noise with this standard deviation, for pixels in [0, 1]."),
         click.option("--smooth-draws", type=click.IntRange(min=1), metavar="N",
-                     help="Noisy copies of an image for its certificate. [default: 10000]"),
+                     help="Number of noisy copies of an image for its certificate. [default: 10000]"),
         click.option("--smooth-alpha", type=float, metavar="A",
-                     help="Largest chance that a certificate is wrong. [default: 0.001]"),
+                     help="Largest probability that a certificate is wrong. [default: 0.001]"),
     )(command)  # fmt: skip
 
 
@@ -201,12 +216,12 @@ def corruption_options(default: tuple[str, ...]) -> Decorator:
     return _all(
         click.option("--corruptions", multiple=True, default=default, show_default=" ".join(default) or False,
                      metavar="NAME|FOLDER",
-                     help="Corrupted images: generated, or names such as fog; published, or a folder such as "
-                          "CIFAR-10-C. Repeatable."),
+                     help="Also judge corrupted images: generated (all of them) or names such as fog; or published "
+                          "ones, by the word published or their folder, such as CIFAR-10-C. Repeatable."),
         click.option("--severity", "severities", type=click.IntRange(1, 5), multiple=True, metavar="N",
                      help="Severity of generated corruptions. Repeatable. [default: 1 to 5]"),
         click.option("--corruption-baseline", metavar="MODEL|FILE",
-                     help="Divide corruption errors by those of a model of the run, of alexnet, or of a .csv file."),
+                     help="Baseline of mCE: a model of the run, alexnet, or a .csv file of errors."),
     )  # fmt: skip
 
 

@@ -46,17 +46,17 @@ _OF_THE_FIT = ("method", "norm", "eps", "target", "fit_split", "fit_share", "fit
 @click.option("-a", "--attack", "method", default="universal", show_default=True, metavar="NAME[:K=V,...]",
               help="universal or adversarial_patch; see `robustkit list attacks`.")  # fmt: skip
 @threat_options("Linf or L2")
-@click.option("--target", metavar="CLASS", help="Class to be predicted. [default: any wrong class]")
+@click.option("--target", metavar="CLASS", help="Class that the model should predict. [default: any wrong class]")
 @click.option("--fit-split", default="train", show_default=True, help="Split that the perturbation is fitted on.")
 @click.option("--fit-share", type=OpenShare(0, 1), metavar="SHARE",
-              help="Fit on a share of the images of --split instead, and judge on the rest.")  # fmt: skip
+              help="Fit on this share of --split instead, such as 0.5, and judge on the rest.")  # fmt: skip
 @click.option("--fit-samples", type=CountOr("all"), default=1000, show_default=True,
-              help="Images that the perturbation is fitted to.")  # fmt: skip
-@samples_option(1000, "images that it is judged on")
+              help="Number of images that the perturbation is fitted on.")  # fmt: skip
+@samples_option(1000, "images that the perturbation is judged on")
 @click.option("--places", type=click.IntRange(min=1), metavar="N",
-              help="Places of a patch that are judged on each image. [default: 16]")  # fmt: skip
+              help="Number of random places of a patch that are judged on each image. [default: 16]")  # fmt: skip
 @click.option("--judge-on", "others", multiple=True, metavar="NAME",
-              help="Judge it on this model too. Repeatable.")  # fmt: skip
+              help="Judge the perturbation on this model too. Repeatable.")  # fmt: skip
 @click.option("--judge-weights", "other_weights", multiple=True, metavar="FILE|NAME",
               help="Weights; one per --judge-on.")  # fmt: skip
 @click.option("--perturbation", type=click.Path(path_type=Path), metavar="FILE|FOLDER",
@@ -68,7 +68,7 @@ def universal(context: click.Context, /, **options: Any) -> None:
     """One perturbation for all images: fitted on one split, judged on another.
 
     Writes perturbation.safetensors, perturbation.png and results.csv. An --out that exists is refused; after an
-    interruption or a kill, the same command goes on with the fit.
+    interruption the same command continues the fit.
     """
     require_model(options)
     if options["perturbation"] is not None:
@@ -160,8 +160,8 @@ def _splits(options: dict[str, Any], test: "Dataset") -> "tuple[Dataset, Dataset
         return part, rest
     if options["fit_split"] == options["split"]:
         raise UserError(
-            f"It would be fitted on {options['split']} and judged on the same images; give another --fit-split, or "
-            "--fit-share 0.5."
+            f"The perturbation would be fitted and judged on the same images, {options['split']}; give another "
+            "--fit-split, or --fit-share 0.5."
         )
     try:
         return other_split(test, options["fit_split"]), test

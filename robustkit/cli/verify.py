@@ -37,8 +37,8 @@ class _Finding(NamedTuple):
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("-m", "--model", "models", multiple=True, metavar="NAME",
               help="Judge the stored adversarial examples again by this model of the run. Repeatable.")  # fmt: skip
-@click.option("--weights", multiple=True, metavar="FILE|NAME", help="Its checkpoint, as when the run was made.")
-@click.option("--name", "names", multiple=True, metavar="TEXT", help="What the run calls it; one per model.")
+@click.option("--weights", multiple=True, metavar="FILE|NAME", help="Checkpoint of the model, as in the evaluation.")
+@click.option("--name", "names", multiple=True, metavar="TEXT", help="Name of the model in the run; one per model.")
 @weights_options
 @server_options("in this command, which needs all of its verdicts")
 @data_options
@@ -186,26 +186,24 @@ def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
 def _findings(judged: "Rejudged") -> Iterator[_Finding]:
     name, examples = judged.model, judged.examples
     if judged.other_images:
-        yield _Finding(
-            _FAIL, f"{name}: the stored clean image is not that of the data ({_images(judged.other_images)})"
-        )
+        yield _Finding(_FAIL, f"{name}: the stored clean image differs from the data ({_images(judged.other_images)})")
     if judged.difference:
         broken = f"{len(judged.not_broken)} images" if judged.not_broken else "no image"
         yield _Finding(
             _OPEN,
-            f"{name}: this is another model than that of the run: {judged.difference}. The stored adversarial examples "
-            f"of {broken} do not give the stored classes here; that says nothing about the run",
+            f"{name}: this is not the model of the run: {judged.difference}. It does not predict the stored classes "
+            f"for the adversarial examples of {broken}; that says nothing about the run",
             MENDABLE,
         )
         return
     if judged.clean_wrong:
         yield _Finding(
-            _FAIL, f"{name}: the model is that of the run, and a stored prediction or label of a clean image is not "
-                   f"what it says ({_images(judged.clean_wrong)}): the evidence was changed")  # fmt: skip
+            _FAIL, f"{name}: the model is that of the run, but for a clean image another prediction or label is "
+                   f"stored ({_images(judged.clean_wrong)}): the evidence was changed")  # fmt: skip
     if judged.not_broken:
         yield _Finding(
-            _FAIL, f"{name}: the model is that of the run, and a stored adversarial example does not give the stored "
-                   f"class ({_images(judged.not_broken)}): the evidence was changed")  # fmt: skip
+            _FAIL, f"{name}: the model is that of the run, but predicts another class than stored for an adversarial "
+                   f"example ({_images(judged.not_broken)}): the evidence was changed")  # fmt: skip
     if not (judged.clean_wrong or judged.not_broken):
         yield _Finding(
             _PASS, f"{name}: the same model gives the stored classes at {judged.clean} clean images and "
@@ -237,8 +235,8 @@ def _corrupted_findings(name: str, judged: "CorruptedRejudged | None") -> Iterat
                    "libraries or processors make them; they were not judged again")  # fmt: skip
     if judged.wrong:
         yield _Finding(
-            _FAIL, f"{name}: the model is that of the run, and a stored prediction for a corrupted image is not what "
-                   f"it says ({_images(judged.wrong)}): the evidence was changed")  # fmt: skip
+            _FAIL, f"{name}: the model is that of the run, but predicts another class than stored for a corrupted "
+                   f"image ({_images(judged.wrong)}): the evidence was changed")  # fmt: skip
     elif judged.pictures:
         yield _Finding(_PASS, f"{name}: the same model gives the stored classes at {judged.pictures} corrupted images")
 

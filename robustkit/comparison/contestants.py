@@ -188,13 +188,13 @@ def contestants(runs: Sequence[Run]) -> list[Contestant]:
     pairs = [(run, entry["name"]) for run in runs for entry in run.manifest["identity"]["models"]]
     for run in runs:
         if run.manifest.get("shard") is not None:
-            raise UserError(f"{_where(run)} is a shard of a run; robustkit merge makes the run of all of its shards.")
+            raise UserError(f"{_where(run)} is a shard of a run; join all shards with robustkit merge first.")
         if run.manifest["finished"] is None:
-            raise UserError(f"{_where(run)} is unfinished; run the command that made it again, it continues.")
+            raise UserError(f"{_where(run)} is unfinished; repeat the command that made it, which continues it.")
         if "undecided" in run.results and run.results["undecided"].any():
             raise UserError(
-                f"{_where(run)} says that it is finished, and verdicts are missing; run the command that made it "
-                "again, it computes them."
+                f"{_where(run)} is marked as finished, but lacks verdicts; repeat the command that made it, which "
+                "computes them."
             )
     names = [model for _, model in pairs]
     found = []

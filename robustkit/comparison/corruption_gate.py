@@ -72,8 +72,8 @@ def _of_error(model: Contestant, asked: CorruptionCondition, row: Mapping[str, A
                 "The run has no mCE; name a baseline: robustkit corruptions ... --corruption-baseline MODEL."
             )
         raise UserError(
-            f"The run has no mCE: its baseline {baseline['name']} makes no error at a corruption; take more images, or "
-            "another baseline."
+            f"The run has no mCE: its baseline {baseline['name']} makes no error on one of the corruptions; take more "
+            "images, or another baseline."
         )
     value, passed = float(row["ce"]), float(row["ce"]) <= asked.bound
     word = "at most" if passed else "above"

@@ -59,6 +59,6 @@ def check_member(archive: zipfile.ZipFile, key: str, path: Path) -> None:
     check_size(shape, max(dtype.itemsize, _FLOAT_BYTES), key, path)
     if info.file_size > limits.PACKED_BYTES and info.file_size > limits.PACKED * info.compress_size:
         raise UserError(
-            f"The array {shortened(key)} in {shortened(path)} is packed more than {limits.PACKED} times, as no images "
-            "are; save it unpacked, with numpy.savez."
+            f"The array {shortened(key)} in {shortened(path)} is compressed more than {limits.PACKED} times, more than "
+            "images ever are; save it uncompressed, with numpy.savez."
         )

@@ -62,7 +62,7 @@ class PictureReader:
                 f"{place} has {size} pixels; at most {limits.PICTURE_PIXELS:,} are decoded: scale it down or remove it."
             )
         if self.resize is not None and long * self.resize**2 > limits.PICTURE_PIXELS * short:
-            raise UserError(f"{place} is too narrow to be resized ({size}); cut it first.")
+            raise UserError(f"{place} is too narrow to be resized ({size}); crop it first.")
         if self.resize is None and 3 * short * long > limits.IMAGE_VALUES:
             raise UserError(
                 f"{place} has {size} pixels; a network gets at most {limits.IMAGE_VALUES // 3:,}: pass --image-size."
@@ -129,15 +129,14 @@ def _opened(file: IO[bytes], place: str) -> "Image":
         return Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
         raise UserError(
-            f"{place} cannot be decoded: it is none of the kinds that are read ({', '.join(FORMATS)}); replace or "
-            "remove it."
+            f"{place} cannot be decoded: its format is none of {', '.join(FORMATS)}; replace or remove it."
         ) from None
 
 
 def _check_frames(picture: "Image", place: str) -> None:
     # A JPEG counts as one picture, because phones add small copies of it.
     if picture.format in _SEVERAL and getattr(picture, "is_animated", False):
-        raise UserError(f"{place} has several frames or pages; save the one that is meant as a picture of its own.")
+        raise UserError(f"{place} has several frames or pages; save one of them as a picture.")
 
 
 def _eight_bits(picture: "Image", place: str) -> "Image":

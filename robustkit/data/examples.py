@@ -101,8 +101,8 @@ def _among(examples: GivenExamples, parts: Iterable[Tensor]) -> GivenExamples:
     counts = [count for part in parts for count in examples.counts(part)]
     if not any(counts):
         raise UserError(
-            f"None of the {len(counts)} images has an example in {examples.name}. If its clean images x are these, "
-            "store them as they are evaluated, in [0, 1] and in the same size."
+            f"None of the {len(counts)} images is among the clean images x of {examples.name}. Store there the images "
+            "as they are evaluated: in [0, 1] and in the same size."
         )
     # No numbers: a run may be extended, or stop early.
     return examples.among(

@@ -46,13 +46,15 @@ def _white(path: Path) -> Tensor:
     """`[1, H, W]` bool: the pixels of a picture that are nearer to white than to black."""
     picture = decode(Decoder((path,), (0,), PictureReader(mode="L")), 0, shortened(path))
     if is_transparent(path):
-        raise UserError(f"{path.name} is transparent in part, and a mask is black and white; save it without.")
+        raise UserError(
+            f"{path.name} has transparent pixels, and a mask is black and white; save it without transparency."
+        )
     white = picture >= 0.5
     if not bool(white.any()):
         lightest = round(float(picture.max()) * 255)
         raise UserError(
-            f"{path.name} has no pixel that may change: its lightest is {lightest} of 255, and from 128 on they may; "
-            "save those that may as 255."
+            f"{path.name} has no pixel that may change: its lightest pixel is {lightest} of 255, and only pixels from "
+            "128 on may change; save these as 255."
         )
     return white
 

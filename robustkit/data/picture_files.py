@@ -115,7 +115,9 @@ def _pictures_under(top: Path, budget: _Budget) -> Iterator[tuple[str, str]]:
         folder, above = waiting.pop()
         known = _identity(folder)
         if known in above:
-            raise UserError(f"{shortened(folder)} is a link to a folder above it, so it has no end; remove the link.")
+            raise UserError(
+                f"{shortened(folder)} is a link to a folder above it, which would never end; remove the link."
+            )
         for entry in _entries(folder):
             if _holds(entry.is_dir):
                 budget.count(picture=False)
@@ -135,8 +137,8 @@ def _is_picture(entry: "os.DirEntry[str]") -> bool:
     suffix = Path(entry.name).suffix.lower()
     if suffix in _UNREAD:
         raise UserError(
-            f"{shortened(entry.path)} is a picture of a kind that is not read ({suffix}); convert the pictures of this "
-            "kind, to PNG for example, or remove them."
+            f"{shortened(entry.path)} is a picture in a format that robustkit does not read ({suffix}); convert "
+            "pictures of this format, to PNG for example, or remove them."
         )
     if suffix in SUFFIXES and not _holds(entry.is_file):
         raise UserError(f"{shortened(entry.path)} is not a regular file, so it cannot be read; remove it.")

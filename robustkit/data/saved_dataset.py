@@ -47,7 +47,7 @@ class TablePictures:
             raise UserError(f"{place} is empty; leave such rows out (filter).")
         content = cell.get("bytes") if isinstance(cell, Mapping) else None
         if not isinstance(content, bytes):
-            raise UserError(f"{place} is not in it, only a path; save it with save_to_disk, which stores the pictures.")
+            raise UserError(f"{place} is only a path; save the table with save_to_disk, which stores the pictures.")
         if len(content) > limits.PICTURE_BYTES:
             raise UserError(f"{place} has {len(content):,} bytes; at most {limits.PICTURE_BYTES:,} are read.")
         return self.reader.read(io.BytesIO(content), place), self.labels[number]

@@ -154,7 +154,7 @@ def _class_names(folder: Path) -> tuple[str, ...] | None:
     names = tuple(line.strip() for line in read_file(path).decode("utf-8", "replace").rstrip().splitlines())
     if "" in names:
         raise UserError(
-            f"Line {names.index('') + 1} of {shortened(path)} is empty, and lines are counted as classes; write a name."
+            f"Line {names.index('') + 1} of {shortened(path)} is empty, but each line names a class; write a name."
         )
     if max(map(len, names), default=0) > limits.CLASS_NAME or len(names) > limits.CLASSES:
         raise UserError(f"{shortened(path)} has too many or too long names; write one class in each line.")

@@ -72,14 +72,16 @@ def _note(
     place = place_of(member)
     parts = info.name.replace("\\", "/").split("/")
     if info.name.startswith(("/", "\\")) or ".." in parts:
-        raise UserError(f"{place} leads out of the tar; no data set has such a name.")
+        raise UserError(f"{place} points outside of the tar file; rename it.")
     if not info.isreg() or info.issparse():
-        raise UserError(f"{place} is a link or no plain file; store the picture itself.")
+        raise UserError(f"{place} is not a regular file; store the picture itself.")
     most = _LABEL if suffix == ".cls" else limits.PICTURE_BYTES
     if info.size > most:
         raise UserError(f"{place} has {info.size:,} bytes; at most {most:,} are read.")
     if key in (labels if suffix == ".cls" else pictures):
-        raise UserError(f"{place} is there twice, or beside another picture of its name; give each sample its own key.")
+        raise UserError(
+            f"{place} appears twice, or there are two pictures with this key; give each sample its own key."
+        )
     if suffix == ".cls":
         labels[key] = _label(raw, member)
     else:

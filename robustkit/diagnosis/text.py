@@ -11,7 +11,7 @@ COLUMNS = ("#", "layer", "kind", "|grad|", "zero", "fid", "fid/100", "lin", "ver
 LEGEND = (
     "|grad|, zero: length of the loss's gradient at the call's output, and share of images where it is exactly zero. "
     "fid: how well the call's own backward pass predicts its response to a move of size eps (1 exactly, 0 not at all); "
-    "fid/100: the same for a move of eps/100; lin: how well the response to that one predicts the one at eps."
+    "fid/100: the same for a move of eps/100; lin (linearity): how well the response at eps/100 predicts that at eps."
 )
 NO_GAIN = "The remedy gains nothing on these images: at this radius the layer did not stop the attack."
 SHOWN = 24  # rows; a longer table leaves out faithful ones

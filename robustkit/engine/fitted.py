@@ -161,7 +161,9 @@ class FittedPerturbation(Summarised):
         x, y = tensor_of(x, "The images"), tensor_of(y, "The labels").cpu()
         classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=self.bounds)
         if tuple(classifier.bounds) != tuple(self.bounds):
-            raise UserError(f"The perturbation is for images in {self.bounds}, the model's are {classifier.bounds}.")
+            raise UserError(
+                f"The perturbation is for pixels in {self.bounds}, and the model takes {classifier.bounds}."
+            )
         images, own = classifier.place(checked_images(x.detach(), classifier.bounds)), originals(classifier, x)
         judge = classifier if same_bits(images, own) else judging(classifier)
         names = range(len(x)) if numbers is None else numbers
@@ -199,8 +201,8 @@ class FittedPerturbation(Summarised):
         need = tuple(self.attack.init(tuple(images.shape[1:])).perturbation.shape)
         if need != tuple(self.perturbation.shape):
             raise UserError(
-                f"The perturbation {list(self.perturbation.shape)} is not for images {list(images.shape[1:])}; resize "
-                "them to those that it was fitted to."
+                f"The perturbation {list(self.perturbation.shape)} does not fit images {list(images.shape[1:])}; "
+                "resize them to the size of the images that it was fitted on."
             )
 
 

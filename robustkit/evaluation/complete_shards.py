@@ -38,7 +38,7 @@ def are_shards(names: Sequence[str], manifests: Sequence[Mapping[str, Any]]) -> 
         if shard in shards:
             raise UserError(f"Shard {shard.text} is given twice, as {shards[shard]} and as {name}; leave one out.")
         if entry["finished"] is None:
-            raise UserError(f"Shard {shard.text}, {name}, is unfinished; run its command again, it continues.")
+            raise UserError(f"Shard {shard.text}, {name}, is unfinished; repeat its command, which continues it.")
         shards[shard] = name
     _require_all(shards)
     _require_same_plan(names, [manifest["identity"] for manifest in manifests])

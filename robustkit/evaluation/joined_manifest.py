@@ -90,8 +90,8 @@ def _entries(kind: str, names: Sequence[str], lists: Sequence[Sequence[Mapping[s
             differing = [key for key in {**before, **entry} if before.get(key) != entry.get(key) and key not in _UNSAID]
             if differing:
                 raise UserError(
-                    f"The {kind[:-1]} {entry['name']} is another one in {where} than in {name} "
-                    f"({', '.join(differing)} differs); give one of them another name, or merge runs of the same."
+                    f"The {kind[:-1]} {entry['name']} differs between {where} and {name} ({', '.join(differing)}); "
+                    "give one of them another name, or merge runs of the same one."
                 )
     return [entry for _, entry in found.values()]
 
@@ -103,7 +103,7 @@ def _corruptions(names: Sequence[str], identities: Sequence[Mapping[str, Any]]) 
     ]
     for name, described in having[1:]:
         if described != having[0][1]:
-            raise UserError(f"{having[0][0]} and {name} have other corruptions; merge runs with the same ones.")
+            raise UserError(f"{having[0][0]} and {name} have different corruptions; merge runs with the same ones.")
     return {"corruptions": having[0][1]} if having else {}
 
 
@@ -130,7 +130,9 @@ def _agreeing(what: str, parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict
     for name, values in parts:
         for key, value in values.items():
             if joined.setdefault(key, value) != value:
-                raise UserError(f"{name} has another entry {what} of {key} than the other runs; they cannot be merged.")
+                raise UserError(
+                    f"{name} has a different entry {what} of {key} than the other runs; they cannot be merged."
+                )
     return joined
 
 

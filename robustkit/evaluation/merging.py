@@ -73,9 +73,9 @@ def merge(folders: Sequence[str | Path], out: str | Path) -> Merged:
     """
     target = user_path(out)
     if len(folders) < 2:
-        raise UserError("A merged run is made of two runs or more; name another one.")
+        raise UserError("A merge needs two runs or more; name another folder.")
     if target.exists():
-        raise UserError(f"{out} exists, and a merged run gets a folder of its own; give another --out.")
+        raise UserError(f"{out} exists, and a merged run needs a new folder; give another --out.")
     with new_folder(target) as part, ExitStack() as stack:
         sources = [_opened(user_path(folder), stack) for folder in folders]
         missing = _filled(part, sources)
@@ -94,7 +94,7 @@ def _opened(folder: Path, stack: ExitStack) -> Store:
     stack.callback(store.close)
     identity = None if store.blank else store.manifest().get("identity")
     if identity is None:
-        raise UserError(f"{folder} holds no evidence yet; run the command that made it again.")
+        raise UserError(f"{folder} holds no evidence yet; repeat the command that made it.")
     if identity["schema"] != SCHEMA:
         raise another_version(folder)
     return store

@@ -205,8 +205,8 @@ def plan(
     if any(math.isinf(threat.eps) for threat in threats) and any(len(column.members) > 1 for column in columns):
         several = next(column.name for column in columns if len(column.members) > 1)
         raise UserError(
-            f"{several} needs a radius in place of {MINIMUM!r}: its members attack what others did not break. For "
-            "distances name single attacks, such as fab or pgd."
+            f"{several} needs a radius in place of {MINIMUM!r}: each member attacks images that others did not break. "
+            "For distances name single attacks, such as fab or pgd."
         )
     if audit is not None:
         if surrogates:

@@ -54,8 +54,8 @@ class RunLog:
         setting = {"eot": oracle.eot, "draws": oracle.draws, "alpha": ALPHA, "fresh": FRESH}
         if begun and noted.get(self.model) != setting:
             raise UserError(
-                f"The rows of {self.model} in this run folder were judged in another way than this version judges a "
-                "randomized model; give another --out."
+                f"The verdicts on {self.model} in this run folder come from a version of robustkit that judges "
+                "randomized models in another way; give another --out."
             )
         self.store.set_manifest(randomized={**noted, self.model: setting})
 

@@ -231,7 +231,7 @@ class ModelRun:
         data = self.evaluation.data
         if isinstance(data, EightBitImages) and data.changes(self.evaluation.ids[:_READ_AT_ONCE]):
             self.log.warn(
-                f"The images of {data.name} are not pictures of 8 bits, which is what a server gets, so every image of "
+                f"A server gets pictures of 8 bits, and the images of {data.name} have more levels; every image of "
                 "this run is rounded to 256 levels first."
             )
 

@@ -25,7 +25,7 @@ def load_run(folder: str | Path) -> Run:
     try:
         identity = None if store.blank else store.manifest().get("identity")
         if identity is None:
-            raise UserError(f"{path} holds no evidence yet; run the command that made it again.")
+            raise UserError(f"{path} holds no evidence yet; repeat the command that made it.")
         if identity["schema"] != SCHEMA:
             raise another_version(path)
         return summarised(store, path)

@@ -103,4 +103,4 @@ def _lock(place: Path, folder: Path) -> int | None:
 
 
 def _at_work(folder: Path) -> UserError:
-    return UserError(f"Another robustkit is at work in {folder}; wait for it, or give another --out.")
+    return UserError(f"Another robustkit process is at work in {folder}; wait for it, or give another --out.")

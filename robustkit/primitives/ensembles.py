@@ -392,8 +392,8 @@ def check_current(name: str) -> None:
     """
     if name in _GONE:
         raise UserError(
-            f"The ensemble {name!r} is gone; take default, which is stronger and cheaper, or autoattack, which is the "
-            "standard version of AutoAttack."
+            f"The ensemble {name!r} was removed; take default, which is stronger and cheaper, or autoattack, which is "
+            "the standard version of AutoAttack."
         )
 
 

@@ -94,7 +94,9 @@ class Mask:
     @classmethod
     def _of_pixels(cls, pixels: Tensor, source: str) -> "Mask":
         if not bool(pixels.any()):
-            raise UserError("The mask has no pixel that may change: all of it is 0; set those that may to 1.")
+            raise UserError(
+                "The mask has no pixel that may change: it is 0 everywhere; set pixels that may change to 1."
+            )
         size = f"{pixels.shape[0]}x{pixels.shape[1]} "
         digest = hashlib.sha256(size.encode() + np.packbits(pixels.numpy()).tobytes()).hexdigest()
         return cls(f"mask-{digest[:12]}", source, _rectangle(pixels), pixels)

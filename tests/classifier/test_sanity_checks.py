@@ -37,7 +37,7 @@ def test_pixels_3e8_below_zero_are_clamped():
         (torch.zeros(2, 3, dtype=torch.uint8), "divide by 255"),
         (torch.tensor([[0.1], [math.nan]]), "Image 1 holds NaN"),
         (torch.tensor([[math.inf], [0.1]]), "Image 0 holds NaN or infinite"),
-        (torch.tensor([[0.0, 200.0]]), r"must lie in \[0, 1\], but theirs is \[0, 200\]"),
+        (torch.tensor([[0.0, 200.0]]), r"must lie in \[0, 1\], but these lie in \[0, 200\]"),
         (torch.tensor([[-0.5, 0.5]]), "normalisation inside the model"),
     ],
 )

@@ -235,7 +235,7 @@ def net():
 HOSTILE = {
     "no input": ((), ["no picture"]),
     "a missing file": (("photo/0.png",), ["photo"]),
-    "no picture": (("net.py",), ["net.py", "kinds"]),
+    "no picture": (("net.py",), ["net.py", "format"]),
     "a truncated picture": (("cut.png",), ["cut.png", "decoded"]),
     "an empty folder": (("empty",), ["empty"]),
     "an unknown class": (("photos", "--label", "snail"), ["names of the classes are not known"]),

@@ -119,7 +119,7 @@ def test_another_model_is_no_tampering(copy, robustkit):
     printed = robustkit("verify", "run", *DATA, "-m", "net.py:other", "--name", "linear")
 
     assert printed.status == 2
-    assert "another model" in printed.out
+    assert "not the model of the run" in printed.out
     assert "FAIL" not in printed.out
 
 
@@ -157,7 +157,7 @@ def test_other_data_are_no_answer(copy, robustkit, place):
 def test_a_clean_image_that_is_not_of_the_data_is_found(copy, robustkit):
     edited(copy, "UPDATE original SET x = (SELECT x FROM original ORDER BY sample DESC LIMIT 1)")
 
-    assert "not that of the data" in robustkit("verify", "run", *BOTH).out
+    assert "differs from the data" in robustkit("verify", "run", *BOTH).out
 
 
 def test_swapped_evidence_is_found_by_the_files_beside_it(copy, robustkit):

@@ -169,7 +169,7 @@ def test_a_run_whose_broken_images_were_deleted_is_neither_passed_nor_compared(t
     connection.close()
 
     for judged in (lambda: gate(tmp_path, fail_under="Linf@0.1>=0.5"), lambda: compare(tmp_path)):
-        with pytest.raises(UserError, match=r"^The run .* says that it is finished, and verdicts are missing; "):
+        with pytest.raises(UserError, match=r"^The run .* is marked as finished, but lacks verdicts; "):
             judged()
 
 

@@ -93,7 +93,7 @@ def test_a_picture_of_a_kind_that_is_not_read_is_not_left_out_in_silence(tmp_pat
     picture(tmp_path / "cat" / "0.png")
     (tmp_path / "cat" / name).write_bytes(b"")
 
-    with pytest.raises(UserError, match=rf"{name} is a picture of a kind that is not read.*convert"):
+    with pytest.raises(UserError, match=rf"{name} is a picture in a format that robustkit does not read.*convert"):
         load_dataset(str(tmp_path))
 
 
@@ -181,7 +181,7 @@ def test_a_picture_of_several_frames_is_not_read_as_its_first_one(tmp_path, name
 
     data = load_dataset(str(tmp_path))
 
-    with pytest.raises(UserError, match=f"{name} has several frames or pages; save the one that is meant"):
+    with pytest.raises(UserError, match=f"{name} has several frames or pages; save one of them"):
         data.batch([1])
 
 

@@ -84,8 +84,8 @@ def half() -> bytes:
 
 
 TABLES = {
-    "a path": (lambda: bare({"bytes": None, "path": "/etc/passwd"}), "is not in it, only a path"),
-    "an address": (lambda: bare({"bytes": None, "path": "http://127.0.0.1:1/a.png"}), "is not in it, only a path"),
+    "a path": (lambda: bare({"bytes": None, "path": "/etc/passwd"}), "is only a path"),
+    "an address": (lambda: bare({"bytes": None, "path": "http://127.0.0.1:1/a.png"}), "is only a path"),
     "no picture": (lambda: bare({"bytes": b"%!PS", "path": None}), "cannot be decoded"),
     "half a picture": (lambda: bare({"bytes": half(), "path": None}), "cannot be decoded"),
     "a negative label": (lambda: table([0, -3], datasets.Value("int64")), "image 1 has -3"),

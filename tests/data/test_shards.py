@@ -110,11 +110,11 @@ def huge(path: Path) -> None:
 
 
 HOSTILE = {
-    "a name that leads out": ({"../../000.png": picture(0)}, "leads out of the tar"),
-    "an absolute name": ({"/etc/000.cls": b"0"}, "leads out of the tar"),
-    "a link": (special(tarfile.SYMTYPE), "is a link or no plain file"),
-    "a hard link": (special(tarfile.LNKTYPE), "is a link or no plain file"),
-    "a device": (special(tarfile.CHRTYPE, "000.cls"), "is a link or no plain file"),
+    "a name that leads out": ({"../../000.png": picture(0)}, "points outside of the tar file"),
+    "an absolute name": ({"/etc/000.cls": b"0"}, "points outside of the tar file"),
+    "a link": (special(tarfile.SYMTYPE), "is not a regular file"),
+    "a hard link": (special(tarfile.LNKTYPE), "is not a regular file"),
+    "a device": (special(tarfile.CHRTYPE, "000.cls"), "is not a regular file"),
     "a header of 8 GB": (claimed, r"not a whole plain tar file \(a header of 8,589,93"),
     "a picture of 8 GB": (huge, "has 8,589,934,592 bytes"),
     "a broken picture": ({"0.cls": b"0", "0.png": b"no picture"}, "0.png in .*a.tar cannot be decoded"),
@@ -125,7 +125,7 @@ HOSTILE = {
     "a label of 1 MB": ({"0.cls": b"1" * 10**6, "0.png": picture(1)}, "at most 32 are read"),
     "a pickle for a label": ({"0.pyd": b"x", "0.png": picture(1)}, "has no label .*Pickles are not read"),
     "a pickle for a picture": ({"0.pickle": b"x", "0.cls": b"1"}, "has no picture"),
-    "two pictures of one key": ({"0.jpg": b"", "0.png": b"", "0.cls": b"0"}, "is there twice"),
+    "two pictures of one key": ({"0.jpg": b"", "0.png": b"", "0.cls": b"0"}, "appears twice"),
     "nothing": ({}, "has no pictures"),
     "no tar": (lambda path: path.write_bytes(b"hello" * 1000), "not a whole plain tar file"),
     "an empty file": (lambda path: path.write_bytes(b""), "not a whole plain tar file"),

@@ -125,9 +125,9 @@ def test_a_picture_that_does_not_say_which_pixels_are_white_is_refused(tmp_path)
     for name, pixels in (("ones", ones), ("clear", clear)):
         Image.fromarray(pixels).save(tmp_path / f"{name}.png")
 
-    with pytest.raises(UserError, match=r"no pixel that may change: its lightest is 1 of 255"):
+    with pytest.raises(UserError, match=r"no pixel that may change: its lightest pixel is 1 of 255"):
         load_mask(tmp_path / "ones.png")
-    with pytest.raises(UserError, match=r"clear.png is transparent in part"):
+    with pytest.raises(UserError, match=r"clear.png has transparent pixels"):
         load_mask(tmp_path / "clear.png")
     with pytest.raises(UserError, match=r"is not a mask; did you mean .*ones.png"):
         load_mask(tmp_path / "one.png")

@@ -262,7 +262,7 @@ def test_examples_that_break_more_than_gradients_are_no_sign_of_masked_gradients
             "x_adv of adv.npz: images must lie in .* undo the normalisation",
         ),
         (lambda x: {"x": x, "x_adv": x * torch.nan}, "x_adv of adv.npz must be finite"),
-        (lambda x: {"x": 1 - x, "x_adv": x}, "None of the 30 images has an example in adv.npz"),
+        (lambda x: {"x": 1 - x, "x_adv": x}, "None of the 30 images is among the clean images x of adv.npz"),
     ],
 )
 def test_a_file_that_cannot_be_judged_is_refused_in_one_line(made, tmp_path, arrays, message):

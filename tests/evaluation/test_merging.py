@@ -117,7 +117,7 @@ REFUSED = {
     "another seed": ({"seed": 1}, "the seed"),
     "other data": ({"dataset": (data(6)[0].flip(0), data(6)[1])}, "data"),
     "fewer images": ({"samples": 4}, "data|number of images"),
-    "another model of one name": ({"models": ["cnn"]}, "The model linear is another one"),
+    "another model of one name": ({"models": ["cnn"]}, "The model linear differs between"),
     "an attack with other settings": ({"attacks": ["fgsm:restarts=2"]}, "The attack fgsm"),
 }
 

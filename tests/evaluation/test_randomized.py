@@ -132,5 +132,5 @@ def test_rows_that_were_judged_by_an_older_rule_are_not_mixed_with_new_ones(tmp_
     store.set_manifest(randomized={})
     store.close()
 
-    with pytest.raises(UserError, match=r"judged in another way.*give another --out"):
+    with pytest.raises(UserError, match=r"judges randomized models in another way.*give another --out"):
         run(tmp_path)
