@@ -67,7 +67,7 @@ class Assessment:
         """Whether anything was measured that an attack may suffer from."""
         unusual = {*MASKING, "straight-through", "tied logits", "loss saturated"} & set(self.verdicts.values())
         crowded = median(self.whole.crowded) > CROWDED
-        return bool(unusual or self.saturable or crowded or self.unseen or self.stops)
+        return bool(unusual or self.saturable or crowded or self.unseen or self.stops or self.calls.opaque)
 
     @property
     def unexplained_stops(self) -> str:
@@ -86,7 +86,7 @@ def assess(subject: Subject, layers: Layers | None) -> Assessment:
     chosen = None if layers is None else set(select(subject.classifier.network, layers))
     runs = [run for run in calls.runs if (run.leaf if chosen is None else run.site.layer in chosen)]
     sites = [run.site for run in runs]
-    answers, (gradients, whole) = responses(subject, sites), loss_gradients(subject, sites)
+    answers, (gradients, whole) = responses(subject, runs), loss_gradients(subject, sites)
     summaries = {site: summarize(answers.get(site), gradients.get(site)) for site in sites}
     verdicts = {run.site: verdict(run, summaries[run.site]) for run in runs}
     if chosen is None:
@@ -97,14 +97,14 @@ def assess(subject: Subject, layers: Layers | None) -> Assessment:
     _assess_logits(calls.last, whole, summaries, verdicts)
     passed = subject.classifier.straight_through
     stops = () if passed else gradient_stops(subject.logits, subject.classifier.model, subject.x[:1])
-    return Assessment(calls, summaries, verdicts, _lines(subject, summaries, verdicts), whole, stops)
+    return Assessment(calls, summaries, verdicts, _lines(subject, calls, summaries, verdicts), whole, stops)
 
 
 def _find_randomized(
     subject: Subject, calls: ForwardCalls, summaries: dict[Site, CallSummary], verdicts: dict[Site, str]
 ) -> None:
     """Give calls that draw random numbers their verdict, though `layers` leaves them out or hooks do not see them."""
-    answers = responses(subject, [run.site for run in calls.runs if run.leaf and run.site not in verdicts])
+    answers = responses(subject, [run for run in calls.runs if run.leaf and run.site not in verdicts])
     found = [site for site, answer in answers.items() if bool(answer.randomized.any())]
     for site in found or [run.site for run in calls.runs[-1:]]:  # the network's own forward, unless it has no calls
         summaries[site], verdicts[site] = summarize(answers.get(site), None), "randomized"
@@ -124,7 +124,7 @@ def _assess_logits(
 
 
 def _lines(
-    subject: Subject, summaries: dict[Site, CallSummary], verdicts: dict[Site, str]
+    subject: Subject, calls: ForwardCalls, summaries: dict[Site, CallSummary], verdicts: dict[Site, str]
 ) -> dict[Site, tuple[OpSite, ...]]:
     """Candidate lines of each masking call; a verdict becomes more exact where a line explains it."""
     masking = [site for site in summaries if verdicts[site] in MASKING and verdicts[site] != "probabilities"]
@@ -132,9 +132,11 @@ def _lines(
         return {}
     few = subject.subset(slice(2))
     inputs, lines = inputs_of(few, masking, few.x), {}
+    runs = {run.site: run for run in calls.runs}
     for site in masking:
         module = get_module(subject.classifier.network, site.layer)
-        candidates = ranked(unfold_ops(module, *inputs[site].args, **inputs[site].kwargs))
+        with runs[site].precision(few.x.device):
+            candidates = ranked(unfold_ops(module, *inputs[site].args, **inputs[site].kwargs))
         fallback = forward_of(module)
         lines[site] = candidates or ((fallback,) if fallback else ())
         # A step among other layers responds as smoothly as a wrong backward pass; only its line tells them apart.

@@ -1,9 +1,11 @@
 """Which layers a forward pass calls, in which order and inside which other layer."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from robustkit.errors import UserError
@@ -31,6 +33,13 @@ class CallRun:
     shape: tuple[int, ...]  # of its output for one image; empty if it has no float tensor
     sequential: bool  # a plain nn.Sequential, which has no code of its own
     same_shape: bool  # one float tensor in, one of the same shape out
+    autocast: torch.dtype | None = None  # in which the model's own code computes there, under `torch.autocast`
+
+    def precision(self, device: torch.device) -> AbstractContextManager[object]:
+        """The precision that the model's own code sets at this call, to repeat it alone."""
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(device.type, self.autocast, cache_enabled=False)
 
 
 class Unseen(NamedTuple):
@@ -46,6 +55,7 @@ class ForwardCalls(NamedTuple):
     runs: tuple[CallRun, ...]  # in the order in which they end: a layer before the one around it
     last: Site  # the innermost call whose output is the logits
     unseen: tuple[Unseen, ...]
+    opaque: bool = False  # whether some of them are scripted or compiled: what they compute is not known
 
 
 class _CallRecorder:
@@ -77,6 +87,7 @@ class _CallRecorder:
                 shape=tuple(tensors_out[0].shape[1:]) if tensors_out else (),
                 sequential=type(visit.module).forward is nn.Sequential.forward,
                 same_shape=len(tensors_in) == 1 and isinstance(output, Tensor) and tensors_in[0].shape == output.shape,
+                autocast=_autocast((tensors_out or tensors_in)[:1]),
             )
         )
 
@@ -92,12 +103,18 @@ def record_calls(network: nn.Module, forward: Callable[[], Tensor]) -> ForwardCa
     called = {run.site.layer for run in recorder.runs}
     silent = [Unseen(name, why_silent(network, name)) for name in names if name not in called]
     last = [run.site for run, output in zip(recorder.runs, recorder.outputs, strict=True) if _same(output, logits)]
-    return ForwardCalls(tuple(recorder.runs), last[0] if last else Site("", 0), (*opaque, *silent))
+    return ForwardCalls(tuple(recorder.runs), last[0] if last else Site("", 0), (*opaque, *silent), bool(opaque))
 
 
 def floats(value: Any) -> list[Tensor]:
     """The float tensors inside whatever a layer takes or returns."""
     return [tensor for tensor in tensors(value) if tensor.is_floating_point()]
+
+
+def _autocast(values: list[Tensor]) -> torch.dtype | None:
+    """The type that `torch.autocast` computes in now, on the device of a call's values; None outside of it."""
+    kinds = [value.device.type for value in values]
+    return torch.get_autocast_dtype(kinds[0]) if kinds and torch.is_autocast_enabled(kinds[0]) else None
 
 
 def _same(output: Any, logits: Tensor) -> bool:

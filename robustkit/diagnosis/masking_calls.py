@@ -45,7 +45,7 @@ def masking_parents(
     masking: dict[Site, tuple[CallSummary, str]] = {}
     level = [run for run in tree.runs.values() if run.parent is None and not run.leaf]
     while level:
-        answers = responses(subject, [run.site for run in level])
+        answers = responses(subject, level)
         deeper: list[CallRun] = []
         for run in level:
             summary = summarize(answers.get(run.site), None)

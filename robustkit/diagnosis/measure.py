@@ -8,7 +8,7 @@ from torch import Tensor
 from robustkit.nethook import Trace, get_module
 from robustkit.nethook.hooked import Inputs
 
-from .calls import ForwardCalls, Site, record_calls
+from .calls import CallRun, ForwardCalls, Site, record_calls
 from .fidelity import Response, response
 from .subject import Subject, as_float64
 
@@ -19,13 +19,13 @@ def calls_of(subject: Subject) -> ForwardCalls:
         return record_calls(subject.classifier.network, lambda: subject.logits(subject.x[:2]))
 
 
-def responses(subject: Subject, sites: Iterable[Site]) -> dict[Site, Response]:
+def responses(subject: Subject, runs: Iterable[CallRun]) -> dict[Site, Response]:
     """The response of each call; calls whose two inputs cannot be compared are left out."""
-    wanted = list(sites)
+    wanted = list(runs)
     if not wanted:
         return {}
     parts = [_responses(batch, wanted) for batch in subject.batches()]
-    complete = [site for site in wanted if all(site in part for part in parts)]
+    complete = [run.site for run in wanted if all(run.site in part for part in parts)]
     return {site: Response(*(torch.cat(column) for column in zip(*(part[site] for part in parts), strict=True)))
             for site in complete}  # fmt: skip
 
@@ -39,16 +39,19 @@ def inputs_of(subject: Subject, sites: Sequence[Site], points: Tensor) -> dict[S
     return {site: inputs[site] for site in sites if site in inputs}
 
 
-def _responses(batch: Subject, sites: Sequence[Site]) -> dict[Site, Response]:
+def _responses(batch: Subject, runs: Sequence[CallRun]) -> dict[Site, Response]:
+    sites = [run.site for run in runs]
     clean, perturbed = inputs_of(batch, sites, batch.x), inputs_of(batch, sites, batch.perturbed)
     measured = {}
-    for site in sites:
+    for run in runs:
+        site = run.site
         # Popped: an input is not needed once its call was measured.
         start, end = clean.pop(site, None), perturbed.pop(site, None)
         if start is None or end is None:
             continue
         module = get_module(batch.classifier.network, site.layer)
-        answer = response(module, start, end, len(batch.x), batch.seed)
+        with run.precision(batch.x.device):
+            answer = response(module, start, end, len(batch.x), batch.seed)
         if answer is not None:
             measured[site] = Response(*(as_float64(values) for values in answer))
     return measured

@@ -28,6 +28,7 @@ from robustkit.primitives.trust import CleanGradient, Gain, believable
 
 _STEP, _WAY = (0.1, 0.01), (1.0, 0.05)  # shares of the way, and the most that a value moves there in L1
 _NEGLIGIBLE = 1e-6  # share of a prediction; float32 has 6e-8
+_VANISHING = 1e-4  # share of the margin that values predict to lose, all of them and over their whole range
 
 
 class Nearness(NamedTuple):
@@ -77,7 +78,8 @@ def measured(session: Session, attack: Margins, states: State, points: Tensor) -
         if not rows:
             continue
         some = states.take(torch.tensor(rows, device=points.device))
-        clean = _Queried(session, replace(attack, measure=Measure(classes)), some, some.trial.x)
+        alike = Measure(classes, vanishing=measure.vanishing)
+        clean = _Queried(session, replace(attack, measure=alike), some, some.trial.x)
         if rows is close:
             for row, found in zip(rows, clean.nearness(), strict=True):
                 near[row] = near[row]._replace(at_clean=found.believed)
@@ -146,7 +148,8 @@ class _Queried:
 
     def nearness(self) -> list[Nearness]:
         """How near they are to the wrong classes."""
-        return [row.nearness(gain) for row, gain in zip(self.rows, self.obtained, strict=True)]
+        found = zip(self.rows, self.obtained, strict=True)
+        return [row.nearness(gain, vanishing=self.attack.measure.vanishing) for row, gain in found]
 
     @cached_property
     def obtained(self) -> list[float]:
@@ -229,11 +232,18 @@ class _Row(NamedTuple):
         swing = float(gains[nearest] + fall)
         return cls(classes[order], leads[order], gains[order], ends[nearest[0]], grads[nearest[0]], swing)
 
-    def nearness(self, obtained: float) -> Nearness:
-        """With what is taken away where the nearest class's gradient ends."""
+    def nearness(self, obtained: float, *, vanishing: bool = False) -> Nearness:
+        """With what is taken away where the nearest class's gradient ends.
+
+        Args:
+            obtained: there.
+            vanishing: whether a gradient that is next to zero predicts nothing, as one that is zero.
+        """
         ratios = _ratios(self.leads, self.predicted)
         ratio = min(ratios[0], _ratios(self.leads[:1], torch.tensor([obtained], device="cpu"))[0])
         found = Nearness(ratio, tuple(self.classes.tolist()), tuple(ratios), float(self.predicted[0]), obtained)
+        if vanishing and float(self.slope.double().abs().sum()) <= _VANISHING * abs(float(self.leads[0])):
+            return found._replace(predicted=0.0)
         negligible = _NEGLIGIBLE * self.swing
         at_end = abs(found.predicted) <= negligible and abs(obtained) <= negligible + _NEGLIGIBLE * abs(self.leads[0])
         if found.trusted or not at_end or self.swing == 0:

@@ -290,15 +290,21 @@ _RK_11_L2 = (_looking(_RK_10_L2[0], shorter_step=True), *_RK_10_L2[1:])
 _RK_11_L1 = (_looking(_RK_10_L1[0], shorter_step=True), *_RK_10_L1[1:])
 
 
-def _for_replaced(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    return tuple(stage._replace(all_if_replaced=True) for stage in stages)
+def _without_blind_trust(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    return tuple(
+        stage._replace(
+            all_if_replaced=True, measures=None if stage.measures is None else stage.measures._replace(vanishing=True)
+        )
+        for stage in stages
+    )
 
 
 # Gradients that replace others are no derivatives: behind votes and lookups they led to the boundary and still
-# predicted that it is far, and the members that break such images left them out.
-_RK_12_LINF = _for_replaced(_RK_11_LINF)
-_RK_12_L2 = _for_replaced(_RK_11_L2)
-_RK_12_L1 = _for_replaced(_RK_11_L1)
+# predicted that it is far, and the members that break such images left them out. So they did where the gradient was
+# next to zero: it predicted that every class is far. Verdicts on other networks are those of rk-11.
+_RK_12_LINF = _without_blind_trust(_RK_11_LINF)
+_RK_12_L2 = _without_blind_trust(_RK_11_L2)
+_RK_12_L1 = _without_blind_trust(_RK_11_L1)
 
 ALIASES = {"default": "rk-12"}
 

@@ -14,6 +14,7 @@ class Measure(NamedTuple):
     clean_gradient: bool = False  # and whether the gradient at the clean image can be believed
     random_step: bool = False  # and what a random step from there shows of it
     shorter_step: bool = False  # and a shorter one, where the gradient does not explain the first
+    vanishing: bool = False  # a gradient that is next to zero counts as one that predicts nothing
 
     @property
     def cost(self) -> TrialCost:
