@@ -1,12 +1,22 @@
-"""Outputs that are probabilities: gradients through a softmax vanish, and attacks look weaker than they are."""
+"""Outputs that are no logits: gradients through a softmax or a sigmoid vanish, and those of equal outputs say nothing.
+
+Attacks then look weaker than they are.
+"""
 
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from robustkit.checks.check import Finding, Rule
 from robustkit.checks.facts import ModelFacts
 from robustkit.classifier.sanity_checks import looks_like_probabilities
+from robustkit.statistics.intervals import proportion
+
+_FEW = (
+    0.02  # share of clean images whose largest outputs are equal; 16 bits make some of the numbers of a network equal
+)
+_SURE = 0.9  # an output of a sigmoid is larger where the network is sure
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
@@ -16,10 +26,39 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     elif not facts.logits or not facts.deterministic:
         yield Finding("", "not_applicable", "No logits of a deterministic model are stored.")
     else:
-        found = any(looks_like_probabilities(torch.from_numpy(logits.copy())) for logits in facts.logits)
-        text = "the model's outputs lie in [0, 1] and add up to 1 for every image, as probabilities do."
-        usual = "The model's outputs are not probabilities."
-        yield Finding("", "failed" if found else "ok", text if found else usual)
+        answers = [torch.from_numpy(logits.copy()) for logits in facts.logits]
+        if any(map(looks_like_probabilities, answers)):
+            text = "the model's outputs lie in [0, 1] and add up to 1 for every image, as probabilities do."
+            yield Finding("", "failed", text)
+        else:
+            yield _other(answers, facts)
+
+
+def _other(answers: list[Tensor], facts: ModelFacts) -> Finding:
+    tied, images = sum(map(_ties, answers)), sum(map(len, answers))
+    numbers = {"tied": tied, "images": images}
+    if proportion(tied, images).low > _FEW:
+        text = (
+            f"on {tied} of {images} clean images the two largest outputs are equal, as where outputs are clipped, "
+            "rounded or counted; there the order of the classes decides, and no gradient leads on."
+        )
+        return Finding("", "warning" if facts.straight_through else "failed", text, (), numbers)
+    if all(map(_like_sigmoids, answers)):
+        text = "the model's outputs lie in [0, 1], as those of a sigmoid do, whose gradients vanish near 0 and 1."
+        return Finding("", "warning", text, (), numbers)
+    return Finding("", "ok", "The model's outputs are not probabilities.", (), numbers)
+
+
+def _ties(logits: Tensor) -> int:
+    """How many rows of `[n, K]` have equal largest entries."""
+    if logits.shape[1] < 2:
+        return 0
+    first, second = logits.topk(2, 1).values.unbind(1)
+    return int((first == second).sum())
+
+
+def _like_sigmoids(logits: Tensor) -> bool:
+    return bool(((logits >= 0) & (logits <= 1)).all()) and bool((logits > _SURE).any())
 
 
 RULE = Rule(
@@ -27,8 +66,11 @@ RULE = Rule(
     title="The model returns logits",
     level="quick",
     severity="invalidating",
-    note="outputs look like probabilities",
-    remedy="Evaluate again with robustkit evaluate --probabilities, or return what goes into the softmax.",
+    note="outputs are not logits",
+    remedy=(
+        "Return what goes into the softmax, the sigmoid or the clipping, or evaluate again with robustkit evaluate "
+        "--probabilities, and with --straight-through where outputs are rounded or counted."
+    ),
     judge=judge,
     said_as="The model seems to return probabilities",
 )

@@ -31,7 +31,7 @@ CHOICES = (*_INDEX_ALONE, *_WITH_VALUES)
 _ABOVE, _BELOW = ("gt", "ge", "greater", "greater_equal"), ("lt", "le", "less", "less_equal")
 COMPARISONS = (*_ABOVE, *_BELOW)
 _NEGATIONS = ("invert", "bitwise_not", "logical_not")
-_INTEGER = ("long", "int", "to", "type")
+_INTEGER = ("long", "int", "short", "char", "byte", "to", "type")
 # What changes the shape of an index and no entry of it.
 _SHAPES = (
     *_INTEGER, "getitem", "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "transpose", "T",
@@ -94,6 +94,9 @@ class SoftChoices:
             with suppress(RuntimeError, IndexError, TypeError):
                 self._compare(name, args, kwargs, output)
             return output
+        if name in _INTEGER and args and isinstance(args[0], Tensor) and args[0].requires_grad:
+            self._cut_off(args[0], name, output)
+            return output
         choice = next(filter(None, map(self._choice, tensors((*args, *kwargs.values())))), None)
         if choice is None:
             return output
@@ -140,6 +143,12 @@ class SoftChoices:
         width = _mean_of_finite(away).reshape(-1, *[1] * (lead.dim() - 1)) if lead.dim() else away
         likely = torch.sigmoid(lead / torch.where(width > 0, width, 1.0))
         self._choices[id(output)] = _Choice(output, finite_gradient(likely), caller(), name, output._version, True)
+
+    def _cut_off(self, value: Tensor, name: str, output: Any) -> None:
+        """A whole number remembers the number that it was cut off from, as a count its soft version."""
+        if isinstance(output, Tensor) and not (output.is_floating_point() or output.dtype == torch.bool):
+            soft = finite_gradient(value)
+            self._choices[id(output)] = _Choice(output, soft, caller(), name, output._version, counts=True)
 
     def _carry(
         self, choice: _Choice, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any

@@ -64,7 +64,7 @@ def test_a_failed_check_makes_the_gate_fail():
     model = nn.Sequential(linear(), nn.Softmax(1))
     run = evaluated(model, None, dataset=data(10), attacks="fgsm", eps="0.1")
 
-    assert set(run.results["note"]) == {"outputs look like probabilities"}
+    assert set(run.results["note"]) == {"outputs are not logits"}
     assert not gate(run, fail_under="clean>=0.1").passed
     assert gate(run, fail_under="clean>=0.1", allow_unreliable=True).passed
 
