@@ -135,6 +135,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "rk-9": ensembles.stages("rk-9", "Linf"),
         "rk-10": ensembles.stages("rk-10", "Linf"),
         "rk-11": ensembles.stages("rk-11", "Linf"),
+        "rk-12": ensembles.stages("rk-12", "Linf"),
         "race": (FIRST_AND_CLEAN, RACE, *RK_7[5:]),
         "second and race": (FIRST_AND_CLEAN, RK_7[1], RACE, *RK_7[5:]),
         "race and long": (FIRST_AND_CLEAN, RACE, Stage("apgd-ce:steps=50", "long", STILL_NEAR), *RK_7[5:]),
@@ -162,6 +163,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "rk-9": ensembles.stages("rk-9", "L2"),
         "rk-10": ensembles.stages("rk-10", "L2"),
         "rk-11": ensembles.stages("rk-11", "L2"),
+        "rk-12": ensembles.stages("rk-12", "L2"),
         "race": (*RK_7_L2[:3], member("raced_apgd:steps=40", "targeted", 2.5), *RK_7_L2[4:]),
     },
     "L1": {
@@ -195,6 +197,7 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "rk-9": ensembles.stages("rk-9", "L1"),
         "rk-10": ensembles.stages("rk-10", "L1"),
         "rk-11": ensembles.stages("rk-11", "L1"),
+        "rk-12": ensembles.stages("rk-12", "L1"),
     },
 }  # fmt: skip
 

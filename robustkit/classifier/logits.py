@@ -97,7 +97,10 @@ def _tensor(output: Any, depth: int) -> Tensor:
         for name in ("logits", "out", "output"):
             if isinstance(output.get(name), Tensor):
                 return output[name]  # type: ignore[no-any-return]
-        raise UserError(f"The model returned a dict without 'logits'; its keys are {', '.join(map(str, output))}.")
+        raise UserError(
+            f"The model returned a dict without 'logits'; its keys are {', '.join(map(str, output))}. Wrap the model "
+            "so that it returns its logits."
+        )
     if isinstance(output, (tuple, list)) and output and depth:
         return _tensor(output[0], depth - 1)
     raise UserError(f"The model returned {type(output).__name__}; wrap it so that it returns a tensor of logits.")

@@ -47,18 +47,21 @@ def checked_images(x: Tensor, bounds: tuple[float, float], numbers: Sequence[int
     return x.clamp(low, high)
 
 
-def checked_labels(y: Tensor, count: int, classes: int) -> Tensor:
-    """Labels as `[N]` int64, one per image and each a class of the model.
+def checked_labels(y: Tensor, count: int, classes: int, what: str = "label") -> Tensor:
+    """Labels, or what else `what` names, as `[N]` int64, one per image and each a class of the model.
 
     Raises:
         UserError: their number, type or range is wrong; the sentence names the first that is.
     """
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or y.shape != (count,):
-        raise UserError(f"Labels must be {count} whole numbers, one per image, not {list(y.shape)} of {y.dtype}.")
+        raise UserError(
+            f"{what.title()}s must be {count} whole numbers, one per image, not {list(y.shape)} of {y.dtype}."
+        )
     bad = ((y < 0) | (y >= classes)).nonzero().flatten().tolist()
     if bad:
         raise UserError(
-            f"Label {int(y[bad[0]])} of image {bad[0]} is not a class of the model, which has 0 to {classes - 1}."
+            f"{what.title()} {int(y[bad[0]])} of image {bad[0]} is not a class of the model, which has 0 to "
+            f"{classes - 1}."
         )
     return y.long()
 

@@ -311,7 +311,7 @@ def _warn(classifier: Classifier, session: Session, images: Tensor) -> None:
 def _checked_targets(target: Tensor | None, y: Tensor, classes: int) -> list[int] | list[None]:
     if target is None:
         return [None] * len(y)
-    targets = checked_labels(target.cpu(), len(y), classes)
+    targets = checked_labels(target.cpu(), len(y), classes, what="target")
     if bool((targets == y).any()):
         raise UserError("A target equals the true class; name another class for every image.")
     return targets.tolist()

@@ -165,6 +165,7 @@ class FittedPerturbation(Summarised):
                 f"The perturbation is for pixels in {self.bounds}, and the model takes {classifier.bounds}."
             )
         images, own = classifier.place(checked_images(x.detach(), classifier.bounds)), originals(classifier, x)
+        self._check_shape(images)
         judge = classifier if same_bits(images, own) else judging(classifier)
         names = range(len(x)) if numbers is None else numbers
         with judge.session(own, self.seed) as session:

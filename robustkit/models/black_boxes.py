@@ -37,7 +37,10 @@ def require_server(models: Iterable[object]) -> None:
         UserError: none is.
     """
     if not any(is_url(each) for each in models if isinstance(each, str)):
-        raise UserError("max_queries, rate and the like are for servers, and no model is on a server (https://...).")
+        raise UserError(
+            "max_queries, rate, parallel and the like are for servers, and no model is on a server (https://...); to "
+            "attack in several processes, take workers (--workers)."
+        )
 
 
 def black_box_model(request: ModelRequest) -> PixelModel:

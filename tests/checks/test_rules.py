@@ -114,6 +114,23 @@ def test_softmax_outputs_are_recognised():
     assert statuses("probabilities", logits=(logits,)) == ["ok"]
     assert statuses("probabilities", logits=(shares,)) == ["failed"]
     assert statuses("probabilities", logits=(shares,), says_probabilities=True) == ["ok"]
+    sigmoids = (1 / (1 + np.exp(-3 * logits))).astype(np.float32)
+    assert statuses("probabilities", logits=(sigmoids,)) == ["warning"]
+    assert statuses("probabilities", logits=(sigmoids * 1e-3,)) == ["ok"]  # small logits of a last ReLU
+
+
+def test_outputs_that_are_tied_on_clean_images_are_no_logits():
+    """Logits clipped at 6 left 29 of 86 images without a word, and an attack on what was clipped none."""
+    logits = np.random.default_rng(0).normal(0, 4, (64, 10)).astype(np.float32)
+    clipped = logits.clip(max=5)
+    tied = int((np.sort(clipped, 1)[:, -1] == np.sort(clipped, 1)[:, -2]).sum())
+
+    (check,) = found("probabilities", logits=(clipped,))
+    assert (check.status, check.numbers["tied"]) == ("failed", tied)
+    assert statuses("probabilities", logits=(clipped,), straight_through=True) == ["warning"]
+    one = logits.copy()
+    one[0, :2] = 50
+    assert statuses("probabilities", logits=(one,)) == ["ok"]
 
 
 @pytest.mark.parametrize(

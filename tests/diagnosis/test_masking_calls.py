@@ -4,7 +4,8 @@ import linecache
 from functools import cache
 
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from tests.diagnosis import nets
 from tests.diagnosis.nets import (  # fmt: skip
@@ -183,3 +184,20 @@ def test_values_of_eight_bits_are_measured_where_torch_computes_nothing_with_the
 
     assert coarse.verdict in ("faithful", "straight-through")  # and not unmeasured
     assert causes(diagnosed(EightBits(logits=True), 24, prove=True)) in ([("", "step")], [("", "detached")])
+
+
+def test_a_layer_is_repeated_in_the_precision_of_its_call():
+    # Outside of the model's own autocast, its 16-bit inputs met the 32-bit weights of the next layer: a RuntimeError.
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = base()
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                return self.net(x)
+
+    diagnosis = diagnosed(Mixed(), 24, eps=0.3)
+
+    assert not diagnosis.causes
+    assert "faithful" in {row.verdict for row in diagnosis.rows}  # of others, 16 bits round the response away

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robustkit import Classifier
+from robustkit import Classifier, load_dataset
 from robustkit.diagnosis import Proof
 from robustkit.masked_defenses import fit
 from tests.diagnosis.nets import Lambda, base, causes, diagnosed, remedies
@@ -144,3 +144,24 @@ def test_more_images_never_turn_clear_into_masked_or_masked_into_clear(share):
 def test_without_an_attack_without_gradients_nothing_is_excluded():
     assert not proof(0, 64)._replace(attack_search="").excludes_masking
     assert diagnosed(base(), 32, prove=True, eps=8, norm="L0").verdict == "inconclusive"
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`", "ignore::DeprecationWarning")
+def test_what_a_scripted_layer_does_calls_for_the_whole_proof():
+    """No hook sees inside. A short search broke nothing, and the network, which retrieves images, was called clear."""
+
+    class Retrieving(nn.Module):
+        def __init__(self, images: Tensor) -> None:
+            super().__init__()
+            self.images = images
+
+        def forward(self, x: Tensor) -> Tensor:
+            nearest = torch.cdist(x.flatten(1), self.images).argmin(1)
+            return 0.7 * self.images[nearest].view(x.shape) + 0.3 * x
+
+    images = load_dataset("digits", "train").batch(range(400))[0].flatten(1)
+    diagnosis = diagnosed(nn.Sequential(torch.jit.script(Retrieving(images)), base()), 32, prove=True, eps=0.2)
+
+    assert diagnosis.unseen
+    assert "queries=500" in diagnosis.proof.attack_search
+    assert diagnosis.verdict == "masked"

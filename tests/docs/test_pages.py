@@ -11,7 +11,16 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILES = ["net", "train"]  # that pages tell their readers to save
-PAGES = ["hooks/index", "masking", "other-libraries", "own-data", "own-model", "quickstart", "statistics"]
+PAGES = [
+    "fine-tuning",
+    "hooks/index",
+    "masking",
+    "other-libraries",
+    "own-data",
+    "own-model",
+    "quickstart",
+    "statistics",
+]
 
 
 @pytest.fixture(autouse=True)

@@ -84,6 +84,17 @@ def test_votes_are_attacked_through_their_counts(base):
     assert through.success.sum() > searched.success.sum() + 8
 
 
+@pytest.mark.parametrize(("ensemble", "left"), [("rk-11", 4), ("rk-12", 1)])
+def test_replaced_gradients_leave_no_image_out(base, ensemble, left):
+    """Behind votes they led to the boundary and predicted that it is far: 20 of 100 images stood where 10 do."""
+    x, y = digits(40)
+    run = evaluated(Voting(base), None, dataset=(x, y), attacks=ensemble, eps=EPS, straight_through=True)
+
+    last = run.samples[run.samples.attack == f"{ensemble}/square"]
+    assert round(worst(run) * len(x)) == left
+    assert (last.forwards > 0).sum() == (left if ensemble == "rk-12" else 0)
+
+
 def test_an_honest_model_stops_no_gradient_and_costs_nothing_more():
     run = evaluated(cnn(), None, dataset=data(20), attacks="fgsm", eps="0.1")
 
