@@ -8,16 +8,26 @@ from torch import Tensor, nn
 from robustkit.nethook import restored, straight_through
 from robustkit.nethook.op_sites import GradientStop
 from robustkit.nethook.structure import tensors
+from robustkit.primitives import noise
 
 
-def gradient_stops(forward: Callable[[Tensor], object], model: nn.Module, images: Tensor) -> tuple[GradientStop, ...]:
+def gradient_stops(forward: Callable[[Tensor], object], model: nn.Module, image: Tensor) -> tuple[GradientStop, ...]:
     """Each operation with its line once, in the order of the forward pass; empty where the forward fails.
+
+    Also those that a clean image does not meet, such as a purifier behind a detector of attacks: noise is sent, too.
 
     Args:
         forward: runs the model on images.
         model: whose weights get no gradients meanwhile; it comes back as it was.
-        images: `[n, *S]` in [0, 1]; each costs a forward pass, and a backward pass where anything stops them.
+        image: `[1, *S]` in [0, 1]; it costs two forward passes, and as many backward passes where anything stops them.
     """
+    key = torch.zeros(1, dtype=torch.int64, device=image.device)
+    random = noise.uniform(key, 0, image.shape[1:]).to(image)
+    stops = (stop for points in (image, random) for stop in _stops(forward, model, points))
+    return tuple(dict.fromkeys(stops))
+
+
+def _stops(forward: Callable[[Tensor], object], model: nn.Module, images: Tensor) -> tuple[GradientStop, ...]:
     points = images.detach().clone().requires_grad_()
     try:
         with restored(model, weights=False), torch.enable_grad():

@@ -112,12 +112,12 @@ class Session:
         """`[N, K]` scores of the unmodified model at any number of points, on the CPU."""
         return torch.cat([self.oracle.judge(part) for part in torch.split(points, _JUDGED_AT_ONCE)]).cpu()
 
-    def gradient_stops(self, images: Tensor) -> tuple[GradientStop, ...]:
-        """The operations of the model's forward on images `[n, *S]` that pass no gradient on."""
+    def gradient_stops(self, image: Tensor) -> tuple[GradientStop, ...]:
+        """The operations of the model's forward on an image `[1, *S]`, and on noise, that pass no gradient on."""
         model, given = self.reference.model, self.input
-        stops = gradient_stops(lambda points: model(given.fed(points)), model, images)
-        self.passes.forwards += len(images)
-        self.passes.backwards += len(images) if stops else 0
+        stops = gradient_stops(lambda points: model(given.fed(points)), model, image)
+        self.passes.forwards += 2
+        self.passes.backwards += 2 if stops else 0
         return stops
 
     def clean_verdicts(self, images: Tensor, numbers: Sequence[int]) -> PointVerdicts:

@@ -95,6 +95,23 @@ def test_replaced_gradients_leave_no_image_out(base, ensemble, left):
     assert (last.forwards > 0).sum() == (left if ensemble == "rk-12" else 0)
 
 
+def test_a_branch_that_clean_images_do_not_take_is_not_reported_as_robust_in_silence(base):
+    """A purifier behind a detector of attacks left 24 % without a word, where evading the detector leaves 1 %."""
+
+    class Guarded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network, self.purified = base, Retrieving(base)
+
+        def forward(self, x: Tensor) -> Tensor:
+            rough = (x[..., 1:] - x[..., :-1]).abs().mean((1, 2, 3)) > 0.32
+            return self.purified(x) if bool(rough.any()) else self.network(x)
+
+    stops = gradient_stops(Guarded(), Guarded(), digits(1)[0])
+    assert [stop.op for stop in stops] == ["argmin"]
+    assert gradient_stops(base, base, digits(1)[0]) == ()
+
+
 def test_an_honest_model_stops_no_gradient_and_costs_nothing_more():
     run = evaluated(cnn(), None, dataset=data(20), attacks="fgsm", eps="0.1")
 
