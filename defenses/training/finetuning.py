@@ -147,6 +147,6 @@ def checked_recipe(
 
 def as_dataset(data: Data, split: str) -> Dataset:
     """The data as a `Dataset`."""
-    given = given_dataset(data)
+    given = given_dataset(data, f"{split} takes")
     made_here = given is not data and isinstance(given, (TensorData, TorchData))
     return replace(given, split=split) if made_here else given  # type: ignore[type-var]

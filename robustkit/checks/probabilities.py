@@ -35,7 +35,9 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 
 
 def _other(answers: list[Tensor], facts: ModelFacts) -> Finding:
-    tied, images = sum(map(_ties, answers)), sum(map(len, answers))
+    # Of the shapes that the evidence allows the one with a column for each class, if that is known; else all of them.
+    answers = [each for each in answers if each.shape[1] == facts.classes] or answers
+    tied, images = min((_ties(each), len(each)) for each in answers)
     numbers = {"tied": tied, "images": images}
     if proportion(tied, images).low > _FEW:
         text = (
@@ -68,8 +70,8 @@ RULE = Rule(
     severity="invalidating",
     note="outputs are not logits",
     remedy=(
-        "Return what goes into the softmax, the sigmoid or the clipping, or evaluate again with robustkit evaluate "
-        "--probabilities, and with --straight-through where outputs are rounded or counted."
+        "Return what goes into the softmax, the sigmoid or the clipping; or evaluate with --probabilities, or with "
+        "--straight-through if outputs are rounded or counted."
     ),
     judge=judge,
     said_as="The model seems to return probabilities",

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from robustkit.errors import NoInputGradientError
+from robustkit.errors import NoInputGradientError, UserError
 from robustkit.nethook import Trace
 from robustkit.nethook.gradients import gradients
-from robustkit.primitives.own_objectives import one_per_row, several_per_row
 from robustkit.primitives.perceptual import PerceptualAttack, PerceptualSeen
 from robustkit.primitives.protocol import (
     Attack,
@@ -78,7 +77,7 @@ def answered(
         logits = forward(_rendered(attack, state, query))
         if isinstance(attack, MultiGradientAttack):
             return _several(attack, state, query, logits, label_of, most)
-        loss = one_per_row(attack, objective(logits), logits)
+        loss = _checked(attack, objective(logits), logits)
         grad = _gradients(loss, [query])[0]
     return Seen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous())
 
@@ -91,7 +90,7 @@ def _rendered(attack: Attack, state: State, query: Tensor) -> Tensor:
 def _several(
     attack: MultiGradientAttack, state: State, query: Tensor, logits: Tensor, label_of: LabelOf, most: int | None
 ) -> MultiGradientSeen:
-    losses = several_per_row(attack, attack.objectives(logits, state.trial), logits)
+    losses = _checked(attack, attack.objectives(logits, state.trial), logits, "objectives")
     columns = losses.unbind(1)[:most]
     grads = torch.stack([_gradients(loss, [query], retain=loss is not columns[-1])[0] for loss in columns], 1)
     losses = losses.detach()
@@ -106,7 +105,7 @@ def _features(
         logits = forward(_rendered(attack, state, query))
         features = trace[layer].output
         loss = attack.feature_objective(logits, features, state)
-        loss = one_per_row(attack, loss, logits, function="feature_objective")
+        loss = _checked(attack, loss, logits, "feature_objective")
         # The edge, not the tensor: a later layer may have written into it.
         grad, inner = _gradients(loss, [query, trace[layer].last.edge])
     inner = torch.zeros_like(features) if inner is None else inner
@@ -121,7 +120,7 @@ def _perceived(
         logits = forward(query)
         features = reading(query)
         loss = attack.perceptual_objective(logits, features, state)
-        loss = one_per_row(attack, loss, logits, function="perceptual_objective")
+        loss = _checked(attack, loss, logits, "perceptual_objective")
         grad = _gradients(loss, [query])[0]
     return PerceptualSeen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach())
 
@@ -133,11 +132,40 @@ def _scores(attack: Attack, state: State, forward: Forward, label_of: LabelOf, o
     if attack.sees == "labels":
         return Seen(label, nothing, logits.new_zeros(len(state)), nothing)
     if isinstance(attack, MultiGradientAttack):
-        losses = several_per_row(attack, attack.objectives(logits, state.trial), logits)
+        losses = _checked(attack, attack.objectives(logits, state.trial), logits, "objectives")
         query = state.query
         grads = query.new_zeros(len(query), 0, *query.shape[1:])
         return MultiGradientSeen(label, logits, losses[:, 0], nothing, losses, grads)
-    return Seen(label, logits, one_per_row(attack, objective(logits), logits), nothing)
+    return Seen(label, logits, _checked(attack, objective(logits), logits), nothing)
+
+
+def _checked(attack: Attack, values: Any, logits: Tensor, function: str = "objective") -> Tensor:
+    """`[B]` what an attack's objective returned for logits `[B, K]`, or `[B, C]` its objectives.
+
+    Raises:
+        UserError: it is no float for each row, or NaN where the logits are not. An attack of the user's own would be
+            weaker for it, silently. (On a GPU, NaN is not looked for: the host would have to wait.)
+    """
+    name, rows, axes = f"{type(attack).__name__}.{function}", len(logits), 1 + (function == "objectives")
+    wanted = f"[{rows}] floats, one for each image" if axes == 1 else f"[{rows}, C] floats, some for each image"
+    if not isinstance(values, Tensor):
+        raise UserError(f"{name} must return a tensor, {wanted}, not {type(values).__name__}.")
+    if values.dim() != axes or len(values) != rows or not values.is_floating_point():
+        found = f"{list(values.shape)} of {values.dtype}".replace("torch.", "")
+        raise UserError(f"{name} must return {wanted}, not {found}; leave out sums and means over images.")
+    if values.device.type == "cpu" and _hides_nan(values.detach(), logits.detach()):
+        raise UserError(
+            f"{name} returned NaN for finite logits; correct it, for example with clamp before log or sqrt."
+        )
+    return values
+
+
+def _hides_nan(values: Tensor, logits: Tensor) -> bool:
+    bad = values.isnan()
+    if not bool(bad.any()):
+        return False
+    bad = bad.any(1) if bad.dim() > 1 else bad
+    return bool(torch.isfinite(logits[bad]).all(1).any())
 
 
 def _gradients(loss: Tensor, points: list[Any], *, retain: bool = False) -> list[Any]:

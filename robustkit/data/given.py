@@ -35,9 +35,13 @@ def _is_item(value: object) -> bool:
     return isinstance(image, (Tensor, np.ndarray)) and image.ndim > 0 and np.ndim(label) == 0
 
 
-def given_dataset(data: Any) -> Dataset:
+def given_dataset(data: Any, taker: str = "Data in memory are") -> Dataset:
     """A `Dataset` as it is; as one: tensors or arrays `(x, y)`, a map-style data set, a `DataLoader`, a list of images
     with their labels, or a table.
+
+    Args:
+        data: what a caller gives.
+        taker: how an error begins.
 
     Raises:
         UserError: it is nothing of that, or holds no images with labels.
@@ -59,6 +63,6 @@ def given_dataset(data: Any) -> Dataset:
         return from_torch(data)
     what = "images without labels" if isinstance(data, Tensor) else kind_of(data)
     raise UserError(
-        f"Data in memory are images [N, C, H, W] in [0, 1] with labels [N], as a pair (x, y), a torch data set or a "
-        f"DataLoader, not {what}."
+        f"{taker} images [N, C, H, W] in [0, 1] with labels [N], as a pair (x, y), a torch data set or a DataLoader, "
+        f"not {what}."
     )
