@@ -170,8 +170,8 @@ def _replaced(facts: ModelFacts, place: RunThreat) -> str:
 def _compared(facts: ModelFacts, place: RunThreat) -> str:
     """What attacks without gradients broke of the rest, if they attacked all of it.
 
-    Equal results prove nothing: behind whole numbers both left 20 of 100 images, and an attack on the network without
-    the rounding left one.
+    Equal results prove nothing: behind a backward pass that reverses a fifth of the gradient gradients and Square left
+    57 % of the images, and AutoAttack 38 %.
     """
     rows = {name: each for name, each in facts.under(place).items() if name not in facts.examples}
     found = broken_images(rows, gradient_attacks(facts.attacked))

@@ -112,6 +112,21 @@ def test_a_branch_that_clean_images_do_not_take_is_not_reported_as_robust_in_sil
     assert gradient_stops(base, base, digits(1)[0]) == ()
 
 
+def test_a_step_that_lies_outside_of_the_ball_by_rounding_is_not_taken():
+    """0.2 as a float32 is 3e-9 more than 0.2: an attack in such sums broke 19 more of 100 digits behind `uint8`."""
+
+    class Counting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            whole = (x * 5).to(torch.uint8).float().flatten(1).mean(1)
+            return torch.stack([torch.full_like(whole, 0.5), whole], 1)
+
+    x, y = torch.zeros(2, 1, 8, 8), torch.zeros(2, dtype=torch.int64)
+    assert Counting()(x + torch.tensor(0.2)).argmax(1).tolist() == [1, 1]
+    for eps, broken in (("0.2", False), ("0.2001", True)):
+        result = attack(Classifier(Counting(), straight_through=True), x, y, "pgd:steps=5", eps=eps)
+        assert result.success.tolist() == [broken] * 2
+
+
 def test_an_honest_model_stops_no_gradient_and_costs_nothing_more():
     run = evaluated(cnn(), None, dataset=data(20), attacks="fgsm", eps="0.1")
 
