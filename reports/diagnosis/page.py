@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from robustkit.diagnosis import Diagnosis, LayerRow
 from robustkit.diagnosis.record import CAVEAT
-from robustkit.diagnosis.text import NO_GAIN, short_path
+from robustkit.diagnosis.text import note_on_remedy, short_path
 from robustkit.host.files import write_text
 
 from ..shared.layer_names import LayerName, common_prefix, table_names
@@ -126,7 +126,7 @@ def _rendered(template: str, diagnosis: Diagnosis, **more: Any) -> str:
         ),
         unseen=[(printable(each.layer or "(forward)"), printable(each.reason)) for each in diagnosis.unseen],
         caveat=CAVEAT,
-        no_gain=NO_GAIN,
+        note_on_remedy=note_on_remedy(diagnosis.proof) if diagnosis.proof else "",
         **more,
     )
 

@@ -38,6 +38,11 @@ class Proof(NamedTuple):
         return self.after is None or self.after > self.before - 1 / self.n
 
     @property
+    def remedy_is_weaker(self) -> bool:
+        """Whether the attack with the remedy alone leaves two images or more that the model's gradients break."""
+        return self.before is not None and self.after is not None and self.n * (self.after - self.before) > 1.5
+
+    @property
     def remedy_gains_nothing(self) -> bool:
         """Whether gradients break no more images with the remedy, and an attack without gradients does."""
         if self.before is None or self.after is None or self.attack_after.startswith("square"):

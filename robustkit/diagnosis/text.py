@@ -13,7 +13,10 @@ LEGEND = (
     "fid: how well the call's own backward pass predicts its response to a move of size eps (1 exactly, 0 not at all); "
     "fid/100: the same for a move of eps/100; lin (linearity): how well the response at eps/100 predicts that at eps."
 )
-NO_GAIN = "The remedy gains nothing on these images: at this radius the layer did not stop the attack."
+_NO_GAIN = "The remedy gains nothing on these images: at this radius the layer did not stop the attack."
+_WEAKER = (
+    "Alone, the remedy breaks fewer images than the model's own gradients: attack with both (-a default -a square)."
+)
 SHOWN = 24  # rows; a longer table leaves out faithful ones
 _LEFT_ALIGNED = ("layer", "kind", "verdict")
 
@@ -117,10 +120,17 @@ def _proof(diagnosis: DiagnosisRecord) -> Iterator[tuple[str, str]]:
     with_remedy = f"; {after} under {proof.attack_after} with the remedy" if proof.attack_after else ""
     clean = f"clean {100 * proof.clean:.1f} %, n = {proof.n}"
     yield "proof", f"robust accuracy {before} under {proof.attack_before}{with_remedy}{_search(proof)} ({clean})"
-    if proof.attack_after and proof.gains_nothing:
-        yield "note", NO_GAIN
+    if note := note_on_remedy(proof):
+        yield "note", note
     if proof.refusal:
         yield "note", proof.refusal
+
+
+def note_on_remedy(proof: Proof) -> str:
+    """Why the remedy does not lower robust accuracy; empty where it does."""
+    if not proof.attack_after:
+        return ""
+    return _NO_GAIN if proof.gains_nothing else _WEAKER if proof.remedy_is_weaker else ""
 
 
 def _search(proof: Proof) -> str:
