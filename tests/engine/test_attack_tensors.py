@@ -145,7 +145,7 @@ def test_images_of_half_precision_are_attacked_in_the_models():
         ({"x": torch.zeros(1, 8, 8), "y": torch.tensor(3)}, r"give x\[None\] and y\[None\]"),
         ({"batch_size": 0}, "at least 1"),
         ({"bounds": (0, float("inf"))}, "bounds must be .* finite"),
-        ({"target": torch.full((12,), 9)}, "Label 9"),
+        ({"target": torch.full((12,), 9)}, "Target 9"),
         ({"target": problem("mlp", 1, 8, 8).y}, "target equals the true class"),
     ],
 )
