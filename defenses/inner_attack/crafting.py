@@ -18,6 +18,8 @@ from robustkit.primitives.protocol import Attack, Seen, State, Trials
 from robustkit.primitives.rows import along, finite
 
 from .diverged import Diverged
+from .gaussian import Gaussian
+from .nfgsm import NFGSM
 from .objectives import AttackObjective, Network
 
 _START_NOISE = 1e-3  # TRADES, algorithm 1: standard deviation of the noise that its attack starts with
@@ -71,9 +73,16 @@ class _Crafting:
     objective: AttackObjective | None
 
     def run(self, key: Tensor) -> Tensor:
-        """The points of one restart."""
+        """The points of one restart, inside the ball."""
         state = self._away_from_clean(begun(self.attack, self._trials(key)))
-        return best_points(run_in_lockstep(self.attack, state, self._answer), self.loss)
+        return self._inside(best_points(run_in_lockstep(self.attack, state, self._answer), self.loss))
+
+    def _inside(self, points: Tensor) -> Tensor:
+        """Points that an attack leaves outside, projected as in an evaluation; the others keep their bits."""
+        if isinstance(self.attack, NFGSM | Gaussian):  # they leave the ball by their definition
+            return points
+        ball = self.attack.ball
+        return torch.where(along(ball.contains(self.x, points), points), points, ball.project(self.x, points))
 
     @torch.no_grad()
     def loss(self, points: Tensor) -> Tensor:

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
 from robustkit import limits
 from robustkit.errors import UserError
 from robustkit.primitives import registry
@@ -81,12 +79,6 @@ def stronger(inner: InnerAttack) -> InnerAttack | None:
         return InnerAttack(replace(attack, steps=2 * steps))  # type: ignore[call-arg]
     norm, eps = attack.ball.norm, attack.ball.eps
     return InnerAttack(registry.build(f"pgd:steps=2,step_size={step_unit(attack.ball) / 2!r}", norm, eps))
-
-
-def leaves_the_ball(attack: Attack, x: Tensor, x_adv: Tensor) -> bool:
-    """Whether some of the images that an attack made of `x` lie outside of its ball or of [0, 1], and should not."""
-    # These leave it by their definition.
-    return not isinstance(attack, NFGSM | Gaussian) and not bool(attack.ball.contains(x, x_adv).all())
 
 
 def _free(spec: str, arguments: str, norm: str, eps: float | str) -> tuple[Attack, int]:

@@ -18,7 +18,7 @@ from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments_but
 from robustkit.host.lock import locked
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
-from robustkit.models.preprocessing import network_in
+from robustkit.models.preprocessing import network_in, require_normalisable
 from robustkit.paths import user_path
 
 from ..inner_attack.objectives import build_objective
@@ -86,6 +86,7 @@ def finetune(
         data, held_out = as_dataset(train, "train"), as_dataset(val, "val")
         inner = inner_attack_of(recipe, norm, eps)
         team.from_first(lambda: checked_data(data, held_out, None if test is None else as_dataset(test, "test")))
+        require_normalisable(model, data.batch([0])[0][0], "the model")
         folder = None if out is None else user_path(out)
         lock = nullcontext() if folder is None or not team.first else locked(folder)
         own = shown_progress(progress if team.first else False) if watch is _SILENT else nullcontext(watch)
@@ -96,7 +97,11 @@ def finetune(
 def _module(model: nn.Module | Classifier) -> nn.Module:
     """The module that is trained."""
     if isinstance(model, Classifier):
-        if model.bounds != (0.0, 1.0):
+        if model.probabilities:
+            raise UserError(
+                f"Training takes logits, but {model.name} returns probabilities; return what goes into them."
+            )
+        if tuple(model.bounds) != (0.0, 1.0):
             raise UserError(
                 f"Training takes pixels in [0, 1], but {model.name} has bounds {model.bounds}; scale them "
                 "inside the model."

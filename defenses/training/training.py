@@ -25,7 +25,7 @@ from robustkit.primitives import registry
 
 from ..inner_attack.diverged import Diverged
 from ..inner_attack.objectives import build_objective
-from ..inner_attack.specification import InnerAttack, leaves_the_ball, stronger
+from ..inner_attack.specification import InnerAttack, stronger
 from ..weights.batchnorm import norms_of, recalibrate
 from ..weights.fisher import fisher
 from ..weights.freezing import chosen, ever_free, frozen_names
@@ -172,12 +172,6 @@ class Training:
                 f"The attack {self.recipe.attack!r} changes none of the first images, so the training would see clean "
                 "images only: the model's input gradient is zero there; give an attack with a random start, or correct "
                 "the model."
-            )
-
-        if leaves_the_ball(self.stepper.inner.attack, few.x, x_adv):
-            raise UserError(
-                f"The attack {self.recipe.attack!r} makes images outside of the ball or of [0, 1], and training takes "
-                "them as they are; end its step with self.ball.project(state.trial.x, query)."
             )
 
     def _begin(self) -> None:

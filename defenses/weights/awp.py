@@ -21,7 +21,7 @@ def perturbed(weights: Sequence[nn.Parameter], gradients: Sequence[Tensor | None
         size: length of each layer's step, in units of the norm of its weights; the paper's gamma.
     """
     moved = [(weight, grad) for weight, grad in zip(weights, gradients, strict=True)
-             if grad is not None and weight.dim() > 1]  # fmt: skip
+             if grad is not None and weight.dim() > 1 and weight.numel()]  # fmt: skip
     before = [weight.detach().clone() for weight, _ in moved]
     try:
         with torch.no_grad():

@@ -152,12 +152,20 @@ def _checked(attack: Attack, values: Any, logits: Tensor, function: str = "objec
         raise UserError(f"{name} must return a tensor, {wanted}, not {type(values).__name__}.")
     if values.dim() != axes or len(values) != rows or not values.is_floating_point():
         found = f"{list(values.shape)} of {values.dtype}".replace("torch.", "")
-        raise UserError(f"{name} must return {wanted}, not {found}; leave out sums and means over images.")
+        raise UserError(f"{name} must return {wanted}, not {found}; {_remedy(values, axes, rows)}.")
     if values.device.type == "cpu" and _hides_nan(values.detach(), logits.detach()):
         raise UserError(
             f"{name} returned NaN for finite logits; correct it, for example with clamp before log or sqrt."
         )
     return values
+
+
+def _remedy(values: Tensor, axes: int, rows: int) -> str:
+    if not values.is_floating_point() and values.dim() == axes:
+        return "append .float()"
+    if tuple(values.shape) == (rows, 1):
+        return "append .squeeze(1)"
+    return "leave out sums and means over images"
 
 
 def _hides_nan(values: Tensor, logits: Tensor) -> bool:

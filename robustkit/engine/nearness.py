@@ -148,8 +148,10 @@ class _Queried:
 
     def nearness(self) -> list[Nearness]:
         """How near they are to the wrong classes."""
+        # Under a mask the values that may move can matter little, and the gradient is right.
+        vanishing = self.attack.measure.vanishing and self.attack.mask is None
         found = zip(self.rows, self.obtained, strict=True)
-        return [row.nearness(gain, vanishing=self.attack.measure.vanishing) for row, gain in found]
+        return [row.nearness(gain, vanishing=vanishing) for row, gain in found]
 
     @cached_property
     def obtained(self) -> list[float]:

@@ -61,7 +61,7 @@ class Member:
         stages = self.stages.items()
         of_stages = {
             "reach": {norm: each.threshold.described() for norm, each in stages if each.threshold != Threshold()},
-            "measures": {norm: each.measures._asdict() for norm, each in stages if each.measures},
+            "measures": {norm: each.measures.described() for norm, each in stages if each.measures},
             "targets_at_least": {norm: each.targets_at_least for norm, each in stages if each.targets_at_least},
             "all_if_replaced": any(each.all_if_replaced for _, each in stages),
         }

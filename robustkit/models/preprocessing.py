@@ -68,12 +68,13 @@ def require_channels(mean: Tensor, channels: int, name: str) -> None:
 
 
 def require_normalisable(model: nn.Module, image: Tensor, name: str) -> None:
-    """Refuse an image `[*S]` that the normalisation before a network does not fit; a model without one takes any.
+    """Refuse an image `[*S]` that the normalisation before a network does not fit; one number for all values fits any
+    image with rows.
 
     Raises:
         UserError: it has no channels, or another number of them.
     """
-    if not isinstance(model, Normalised):
+    if not isinstance(model, Normalised) or (model.mean.numel() == 1 and image.dim() > 1):
         return
     if image.dim() != 3:
         raise UserError(

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robustkit.nethook.bpda import with_gradient_of
-from robustkit.nethook.op_sites import CodeLine, GradientStop, caller, is_in_place, name_of
+from robustkit.nethook.op_sites import QUOTIENTS, STEPS, CodeLine, GradientStop, caller, is_in_place, name_of
 from robustkit.nethook.structure import mapped, tensors
 
 # How many scores next to the chosen one give the temperature by their mean distance, and the least temperature, of the
@@ -31,6 +31,7 @@ CHOICES = (*_INDEX_ALONE, *_WITH_VALUES)
 _ABOVE, _BELOW = ("gt", "ge", "greater", "greater_equal"), ("lt", "le", "less", "less_equal")
 COMPARISONS = (*_ABOVE, *_BELOW)
 _NEGATIONS = ("invert", "bitwise_not", "logical_not")
+_RANDOM = ("rand", "normal", "bernoulli", "multinomial", "poisson", "dropout")
 _INTEGER = ("long", "int", "short", "char", "byte", "to", "type")
 # What changes the shape of an index and no entry of it.
 _SHAPES = (
@@ -185,7 +186,7 @@ class SoftChoices:
             return output
         smooth = self._smooth(choice, name, func, args, kwargs, output)
         both = isinstance(smooth, Tensor) and isinstance(output, Tensor) and smooth.is_floating_point()
-        if not both or smooth.shape != output.shape:
+        if not both or smooth.shape != output.shape or type(smooth.grad_fn).__name__ == "NotImplemented":
             return output
         if output.is_floating_point():
             return self._softened(choice, output, smooth)
@@ -200,6 +201,12 @@ class SoftChoices:
             return choice.weights
         if name in _NEGATIONS:
             return 1 - choice.weights
+        if name.startswith(_RANDOM):  # asked again, it would draw other numbers
+            return None
+        if name in STEPS or (name == "div" and kwargs.get("rounding_mode")):
+            soft = self._soft(args[0], rest=False)
+            divisor = args[1] if len(args) > 1 else kwargs.get("other")
+            return soft / self._soft(divisor, rest=False) if name in QUOTIENTS else soft
         if name == "where":
             if args[0] is not choice.chosen or any(each.requires_grad for each in tensors(args[1:])):
                 return None

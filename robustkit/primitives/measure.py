@@ -1,6 +1,6 @@
 """What a member of an ensemble measures on the images that it does not break."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from robustkit.primitives.protocol import TrialCost
 
@@ -15,6 +15,10 @@ class Measure(NamedTuple):
     random_step: bool = False  # and what a random step from there shows of it
     shorter_step: bool = False  # and a shorter one, where the gradient does not explain the first
     vanishing: bool = False  # a gradient that is next to zero counts as one that predicts nothing
+
+    def described(self) -> dict[str, Any]:
+        """What it measures, for the evidence; of runs that are older than `vanishing` too."""
+        return {name: value for name, value in self._asdict().items() if name != "vanishing" or value}
 
     @property
     def cost(self) -> TrialCost:

@@ -115,8 +115,10 @@ def test_softmax_outputs_are_recognised():
     assert statuses("probabilities", logits=(shares,)) == ["failed"]
     assert statuses("probabilities", logits=(shares,), says_probabilities=True) == ["ok"]
     sigmoids = (1 / (1 + np.exp(-3 * logits))).astype(np.float32)
-    assert statuses("probabilities", logits=(sigmoids,)) == ["warning"]
-    assert statuses("probabilities", logits=(sigmoids * 1e-3,)) == ["ok"]  # small logits of a last ReLU
+    assert statuses("probabilities", logits=(sigmoids,), gradients_followed=True) == ["warning"]
+    assert statuses("probabilities", logits=(sigmoids * 1e-3,), gradients_followed=True) == [
+        "ok"
+    ]  # small logits of a last ReLU
 
 
 def test_outputs_that_are_tied_on_clean_images_are_no_logits():
@@ -125,12 +127,19 @@ def test_outputs_that_are_tied_on_clean_images_are_no_logits():
     clipped = logits.clip(max=5)
     tied = int((np.sort(clipped, 1)[:, -1] == np.sort(clipped, 1)[:, -2]).sum())
 
-    (check,) = found("probabilities", logits=(clipped,))
+    (check,) = found("probabilities", logits=(clipped,), gradients_followed=True)
     assert (check.status, check.numbers["tied"]) == ("failed", tied)
-    assert statuses("probabilities", logits=(clipped,), straight_through=True) == ["warning"]
-    one = logits.copy()
-    one[0, :2] = 50
-    assert statuses("probabilities", logits=(one,)) == ["ok"]
+    assert statuses("probabilities", logits=(clipped,), straight_through=True, gradients_followed=True) == ["warning"]
+    assert statuses("probabilities", logits=(clipped,), gradients_followed=False) == ["ok"]  # scores of a black box
+    few = logits.copy()
+    few[:2, :2] = 50
+    assert statuses("probabilities", logits=(few[:5],), gradients_followed=True) == ["ok"]
+    # The number of columns is not stored: in a wrong shape the zeros of two images stood in one row.
+    sure = np.where(logits == logits.max(1, keepdims=True), 0, -20).astype(np.float32) + np.arange(10) * 1e-3
+    wrong = sure.reshape(40, 16).astype(np.float32)
+    assert statuses("probabilities", logits=(wrong, sure.astype(np.float32)), classes=10, gradients_followed=True) == [
+        "ok"
+    ]
 
 
 @pytest.mark.parametrize(

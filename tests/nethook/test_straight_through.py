@@ -227,6 +227,11 @@ STEPS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
     "a cast to whole numbers": (lambda x: (x * 4).to(torch.uint8).float() / 4, 1.0),
     "a cast that is divided": (lambda x: (x * 4).int() / 4, 1.0),
     "a cast by its method": (lambda x: (x * 4).long().to(x) / 4, 1.0),
+    "a cast and a quotient": (lambda x: ((x * 255).to(torch.uint8) // 64 * 64).float() / 255, 1.0),
+    "a cast and a quotient that is rounded": (
+        lambda x: torch.div((x * 9).int(), 3, rounding_mode="floor").float(),
+        3.0,
+    ),
     "detach": (lambda x: 3 * x.detach(), 3.0),
     "a stack under no_grad": (torch.no_grad()(lambda x: torch.stack([x, x]).sum(0)), 2.0),
     "data": (lambda x: 3 * x.data, 3.0),

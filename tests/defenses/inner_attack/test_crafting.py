@@ -1,7 +1,10 @@
 """What an inner attack leaves unchanged, what it maximizes, and which point it returns."""
 
+from dataclasses import dataclass, replace
+
 import pytest
 import torch
+from robustkit.attacks import PGD
 from robustkit.defenses.inner_attack.crafting import craft, noise_keys
 from robustkit.defenses.inner_attack.objectives import build_objective
 from robustkit.defenses.inner_attack.specification import inner_attack
@@ -34,6 +37,23 @@ def test_an_attack_changes_no_buffer_gradient_or_flag(mode):
     assert changed(network, before) == set()
     assert flags(network) == flags_before
     assert all(torch.equal(weight.grad, grad) for weight, grad in zip(network.parameters(), grads, strict=True))
+
+
+def test_points_of_an_attack_that_leaves_the_ball_are_projected_and_others_keep_their_bits():
+    # An evaluation projects them; the training took them as they were, without a word.
+    @dataclass(frozen=True)
+    class Far(PGD):
+        def step(self, state, seen):
+            after = super().step(state, seen)
+            return replace(after, query=after.query + 2)
+
+    given, ball = batch(), PGD(EPS).ball
+    network, key = net(), noise_keys(0, 0, torch.arange(len(given.x)))
+
+    far = craft(network, Far(EPS, steps=2), given.x, given.y, key)
+    assert bool(ball.contains(given.x, far).all())
+    nfgsm = craft(network, inner_attack("nfgsm", "Linf", EPS).attack, given.x, given.y, key)
+    assert not bool(ball.contains(given.x, nfgsm).all())
 
 
 def test_flags_are_restored_after_an_exception():

@@ -1,10 +1,7 @@
 """Input that cannot be used is refused in one sentence that names the fix, before anything is changed or written."""
 
-from dataclasses import dataclass, replace
-
 import pytest
 import torch
-from robustkit.attacks import PGD
 from robustkit.defenses import PRESETS, Recipe, finetune
 from robustkit.defenses.training.checks import checked_data
 from robustkit.defenses.training.finetuning import inner_attack_of
@@ -68,18 +65,6 @@ def test_data_threat_or_model_that_cannot_be_used(given, words):
 )  # fmt: skip
 def test_a_recipe_that_cannot_be_used(changes, words):
     refused(words, recipe=SHORT.but(**changes))
-
-
-def test_an_attack_of_ones_own_that_leaves_the_ball_is_refused():
-    # An evaluation projects its points; the training took them as they were, without a word.
-    @dataclass(frozen=True)
-    class Far(PGD):
-        def step(self, state, seen):
-            after = super().step(state, seen)
-            return replace(after, query=after.query + 2)
-
-    refused("Far.* makes images outside of the ball", recipe=SHORT.but(attack=Far(0.1, steps=2)))
-    finetune(net(), TRAIN, VAL, eps=0.1, recipe=SHORT.but(attack="nfgsm"))  # it leaves the ball by definition
 
 
 def test_an_attack_that_changes_no_image_is_refused():
