@@ -14,6 +14,7 @@ import pandas as pd
 from torch import nn
 
 from robustkit import limits
+from robustkit.data.given import GivenData
 from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments_but
 from robustkit.host.lock import locked
@@ -24,7 +25,7 @@ from robustkit.paths import user_path
 from robustkit.primitives import registry
 
 from ..training.checks import checked_data, checked_network
-from ..training.finetuning import Data, as_dataset, checked_recipe
+from ..training.finetuning import as_dataset, checked_recipe
 from ..training.recipe import Recipe
 from .cells import AblationSetup, discard, file_of, fingerprint, store, stored_outcome, train_cell
 from .grid import Axis, Cell, axes_of, cells_of
@@ -70,9 +71,9 @@ class Ablation(Summarised):
 @checked_arguments_but("train", "val", "test")
 def ablate(
     make_model: Callable[[], nn.Module],
-    train: Data,
-    val: Data,
-    test: Data,
+    train: GivenData,
+    val: GivenData,
+    test: GivenData,
     *,
     eps: float | str,
     norm: str = "Linf",

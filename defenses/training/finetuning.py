@@ -3,16 +3,13 @@
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as TorchDataset
+from torch import nn
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.data import Dataset, TensorData, given_dataset
+from robustkit.data.given import GivenData
 from robustkit.data.torch_dataset import TorchData
 from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments_but
@@ -32,23 +29,20 @@ from .selection import judging_attacks
 from .training import Training
 from .training import Tuned as Tuned
 
-Array = Tensor | NDArray[Any]
-Data = Dataset | tuple[Array, Array] | TorchDataset[Any] | DataLoader[Any]
-
 _SILENT = Silent()
 
 
 @checked_arguments_but("train", "val", "test")
 def finetune(
     model: nn.Module | Classifier,
-    train: Data,
-    val: Data,
+    train: GivenData,
+    val: GivenData,
     *,
     eps: float | str,
     norm: str = "Linf",
     recipe: Recipe | str = "safe",
     out: str | Path | None = None,
-    test: Data | None = None,
+    test: GivenData | None = None,
     watch: ProgressWatch = _SILENT,
     progress: bool | None = None,
 ) -> Tuned:
@@ -150,7 +144,7 @@ def checked_recipe(
     judging_attacks(recipe.select, norm, eps)
 
 
-def as_dataset(data: Data, split: str) -> Dataset:
+def as_dataset(data: GivenData, split: str) -> Dataset:
     """The data as a `Dataset`."""
     given = given_dataset(data, f"{split} takes")
     made_here = given is not data and isinstance(given, (TensorData, TorchData))

@@ -170,8 +170,8 @@ def _replaced(facts: ModelFacts, place: RunThreat) -> str:
 def _compared(facts: ModelFacts, place: RunThreat) -> str:
     """What attacks without gradients broke of the rest, if they attacked all of it.
 
-    Equal results prove nothing: behind a backward pass that reverses a fifth of the gradient gradients and Square left
-    57 % of the images, and AutoAttack 38 %.
+    Equal results prove nothing: where a backward pass reverses a fifth of the gradient, 57 % of the images survive
+    gradients and Square, and 38 % AutoAttack.
     """
     rows = {name: each for name, each in facts.under(place).items() if name not in facts.examples}
     found = broken_images(rows, gradient_attacks(facts.attacked))

@@ -13,10 +13,8 @@ from robustkit.checks.facts import ModelFacts
 from robustkit.classifier.sanity_checks import looks_like_probabilities
 from robustkit.statistics.intervals import proportion
 
-_FEW = (
-    0.02  # share of clean images whose largest outputs are equal; 16 bits make some of the numbers of a network equal
-)
-_FEWEST = 3
+# Images, and the share of them, whose two largest outputs are equal: numbers of 16 bits sometimes are.
+_FEWEST, _FEW = 3, 0.02
 _SURE = 0.9  # an output of a sigmoid is larger where the network is sure
 
 

@@ -5,12 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as TorchDataset
+from torch import nn
 
 from robustkit import limits
 from robustkit.black_box import RemoteAccess
@@ -19,7 +16,7 @@ from robustkit.checks.facts import Level
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
-from robustkit.data import Dataset
+from robustkit.data.given import Array, GivenData
 from robustkit.errors import UserError, unknown
 from robustkit.evaluation.shard import Shard, shard_of
 from robustkit.host.arguments import check_fields
@@ -29,10 +26,9 @@ from robustkit.primitives.mask import Mask
 from robustkit.primitives.protocol import Attack
 
 Model = str | nn.Module | Classifier
-Array = Tensor | NDArray[Any]
 GivenAttack = str | Attack | GivenExamples
 Backend = Literal["local", "ray"]
-Data = str | Dataset | tuple[Array, Array] | TorchDataset[Any] | DataLoader[Any]
+Data = str | GivenData
 
 _NOBODY = Silent()
 MOST_WORKERS = 1024

@@ -31,7 +31,7 @@ CHOICES = (*_INDEX_ALONE, *_WITH_VALUES)
 _ABOVE, _BELOW = ("gt", "ge", "greater", "greater_equal"), ("lt", "le", "less", "less_equal")
 COMPARISONS = (*_ABOVE, *_BELOW)
 _NEGATIONS = ("invert", "bitwise_not", "logical_not")
-_RANDOM = ("rand", "normal", "bernoulli", "multinomial", "poisson", "dropout")
+_RANDOM = ("rand_like", "randn_like", "randint_like", "normal", "bernoulli", "multinomial", "poisson", "dropout")
 _INTEGER = ("long", "int", "short", "char", "byte", "to", "type")
 # What changes the shape of an index and no entry of it.
 _SHAPES = (
@@ -201,7 +201,7 @@ class SoftChoices:
             return choice.weights
         if name in _NEGATIONS:
             return 1 - choice.weights
-        if name.startswith(_RANDOM):  # asked again, it would draw other numbers
+        if name in _RANDOM:  # asked again, it would draw other numbers
             return None
         if name in STEPS or (name == "div" and kwargs.get("rounding_mode")):
             soft = self._soft(args[0], rest=False)
