@@ -14,9 +14,7 @@ LEGEND = (
     "fid/100: the same for a move of eps/100; lin (linearity): how well the response at eps/100 predicts that at eps."
 )
 _NO_GAIN = "The remedy gains nothing on these images: at this radius the layer did not stop the attack."
-_WEAKER = (
-    "Alone, the remedy breaks fewer images than the model's own gradients: attack with both (-a default -a square)."
-)
+_WEAKER = "The remedy alone breaks fewer images than the model's own gradients: attack with it and without it."
 SHOWN = 24  # rows; a longer table leaves out faithful ones
 _LEFT_ALIGNED = ("layer", "kind", "verdict")
 
