@@ -11,7 +11,7 @@ from robustkit.primitives import registry
 from robustkit.primitives.ascent import step_unit
 from robustkit.primitives.ball import FREE
 from robustkit.primitives.perceptual import PerceptualAttack
-from robustkit.primitives.protocol import Attack, FeatureAttack, HookedAttack, MultiGradientAttack
+from robustkit.primitives.protocol import Attack, ClasswiseAttack, FeatureAttack, HookedAttack, MultiGradientAttack
 from robustkit.primitives.threat import ball, norm_name
 
 from .gaussian import Gaussian
@@ -138,6 +138,11 @@ def _checked(attack: Attack, text: str) -> Attack:
     if isinstance(attack, HookedAttack | FeatureAttack | PerceptualAttack):
         raise UserError(
             f"{text!r} needs hooks in the network; train against an attack without hooks, such as pgd:steps=7."
+        )
+    if isinstance(attack, ClasswiseAttack):
+        raise UserError(
+            f"{text!r} follows the scores of all classes from query to query, which a training does not keep; train "
+            "against another attack, such as pgd:steps=7."
         )
     if attack.mask is not None:
         raise UserError("Training has no masks: every pixel of its images may change; leave the attack's mask out.")

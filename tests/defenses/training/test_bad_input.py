@@ -55,6 +55,7 @@ def test_data_threat_or_model_that_cannot_be_used(given, words):
     ("changes", "words"),
     [
         ({"attack": "pgd:step_size=0"}, "size 0"), ({"attack": "pdg"}, "pgd"), ({"attack": "ghost"}, "hooks"),
+        ({"attack": "gama:steps=2"}, "scores of all classes"),
         ({"objective": "trade"}, "trades"), ({"prior": "lasso"}, "prior"), ({"select": "square"}, "loss"),
         ({"freeze": "*"}, "every weight"), ({"freeze": "prefix:layer9"}, "layer1"),
         ({"freeze": "0:conv1;5:none"}, "changes at epoch 5"), ({"fresh": "head", "prior": "l2sp:1"}, "head"),
