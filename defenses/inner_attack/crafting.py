@@ -15,7 +15,7 @@ from robustkit.engine.lockstep import best_points, run_in_lockstep
 from robustkit.engine.own_attacks import begun
 from robustkit.primitives import noise
 from robustkit.primitives.protocol import Attack, Seen, State, Trials
-from robustkit.primitives.rows import along, finite
+from robustkit.primitives.rows import along, finite, surely_none
 
 from .diverged import Diverged
 from .gaussian import Gaussian
@@ -82,7 +82,10 @@ class _Crafting:
         if isinstance(self.attack, NFGSM | Gaussian):  # they leave the ball by their definition
             return points
         ball = self.attack.ball
-        return torch.where(along(ball.contains(self.x, points), points), points, ball.project(self.x, points))
+        outside = ~ball.contains(self.x, points)
+        if surely_none(outside):  # saves time and changes no row's value
+            return points
+        return torch.where(along(outside, points), ball.project(self.x, points), points)
 
     @torch.no_grad()
     def loss(self, points: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from robustkit.classifier.logits import logits_of
 from robustkit.data import Dataset
 from robustkit.data.overlap import check_disjoint
 from robustkit.errors import UserError
+from robustkit.models.preprocessing import require_normalisable
 
 from ..weights.batchnorm import norms_of
 from .recipe import Recipe
@@ -86,6 +87,7 @@ def checked_network(model: nn.Module, data: Dataset, held_out: Dataset, recipe: 
 def _width(model: nn.Module, data: Dataset, device: torch.device) -> int:
     """The number of logits per image."""
     x = data.batch([0])[0].to(device)
+    require_normalisable(model, x[0], "the model")
     with untouched(model), torch.no_grad():
         try:
             logits = logits_of(model(x), x)

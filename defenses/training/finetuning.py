@@ -15,7 +15,7 @@ from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments_but
 from robustkit.host.lock import locked
 from robustkit.host.progress import ProgressWatch, Silent, shown_progress
-from robustkit.models.preprocessing import network_in, require_normalisable
+from robustkit.models.preprocessing import network_in
 from robustkit.paths import user_path
 
 from ..inner_attack.objectives import build_objective
@@ -80,7 +80,6 @@ def finetune(
         data, held_out = as_dataset(train, "train"), as_dataset(val, "val")
         inner = inner_attack_of(recipe, norm, eps)
         team.from_first(lambda: checked_data(data, held_out, None if test is None else as_dataset(test, "test")))
-        require_normalisable(model, data.batch([0])[0][0], "the model")
         folder = None if out is None else user_path(out)
         lock = nullcontext() if folder is None or not team.first else locked(folder)
         own = shown_progress(progress if team.first else False) if watch is _SILENT else nullcontext(watch)
@@ -147,5 +146,4 @@ def checked_recipe(
 def as_dataset(data: GivenData, split: str) -> Dataset:
     """The data as a `Dataset`."""
     given = given_dataset(data, f"{split} takes")
-    made_here = given is not data and isinstance(given, (TensorData, TorchData))
-    return replace(given, split=split) if made_here else given  # type: ignore[type-var]
+    return replace(given, split=split) if given is not data and isinstance(given, TensorData | TorchData) else given

@@ -72,9 +72,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         return
     with_gradients = gradient_attacks(facts.attacked)
     for place in facts.places:
-        # How many given examples break says nothing about a search.
-        rows = {name: each for name, each in facts.under(place).items() if name not in facts.examples}
-        yield _finding(place, rows, with_gradients)
+        yield _finding(place, facts.searching_under(place), with_gradients)
 
 
 def _finding(place: RunThreat, rows: Mapping[str, AttackColumns], with_gradients: set[str]) -> Finding:

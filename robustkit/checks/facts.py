@@ -173,6 +173,10 @@ class ModelFacts:
         """The rows of each attack at one threat."""
         return {name: rows for (norm, eps_text, name), rows in self.attacked.items() if (norm, eps_text) == place}
 
+    def searching_under(self, place: RunThreat) -> dict[str, AttackColumns]:
+        """Those of attacks that searched: how many given examples break says nothing about a search."""
+        return {name: rows for name, rows in self.under(place).items() if name not in self.examples}
+
     def survivors(self, place: RunThreat) -> ImageSet:
         """The images that no attack of the run broke."""
         if place not in self._survivors:

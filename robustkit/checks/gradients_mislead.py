@@ -173,8 +173,7 @@ def _compared(facts: ModelFacts, place: RunThreat) -> str:
     Equal results prove nothing: where a backward pass reverses a fifth of the gradient, 57 % of the images survive
     gradients and Square, and 38 % AutoAttack.
     """
-    rows = {name: each for name, each in facts.under(place).items() if name not in facts.examples}
-    found = broken_images(rows, gradient_attacks(facts.attacked))
+    found = broken_images(facts.searching_under(place), gradient_attacks(facts.attacked))
     if not found.left or found.tried < found.left:
         return ""
     return (

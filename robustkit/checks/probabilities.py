@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robustkit.checks.check import Finding, Rule
 from robustkit.checks.facts import ModelFacts
-from robustkit.classifier.sanity_checks import looks_like_probabilities
+from robustkit.classifier.sanity_checks import in_unit_range, looks_like_probabilities
 from robustkit.statistics.intervals import proportion
 
 # Images, and the share of them, whose two largest outputs are equal: numbers of 16 bits sometimes are.
@@ -61,7 +61,7 @@ def _ties(logits: Tensor) -> int:
 
 
 def _like_sigmoids(logits: Tensor) -> bool:
-    return bool(((logits >= 0) & (logits <= 1)).all()) and bool((logits > _SURE).any())
+    return in_unit_range(logits) and bool((logits > _SURE).any())
 
 
 RULE = Rule(

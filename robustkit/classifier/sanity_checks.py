@@ -157,7 +157,12 @@ def _about_draws(classifier: Classifier, oracle: Randomized) -> str:
 
 def looks_like_probabilities(scores: Tensor) -> bool:
     """Whether each row of `[n, K]` has numbers from 0 to 1 that add up to 1."""
-    return bool(((scores >= 0) & (scores <= 1)).all()) and bool(((scores.sum(1) - 1).abs() < 5e-3).all())
+    return in_unit_range(scores) and bool(((scores.sum(1) - 1).abs() < 5e-3).all())
+
+
+def in_unit_range(scores: Tensor) -> bool:
+    """Whether all numbers lie in [0, 1]."""
+    return bool(((scores >= 0) & (scores <= 1)).all())
 
 
 def _about_probabilities(classifier: Classifier, logits: Tensor, session: Session, images: Tensor) -> list[str]:

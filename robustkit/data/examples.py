@@ -4,10 +4,9 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from robustkit.errors import UserError
@@ -21,9 +20,8 @@ from robustkit.primitives.given_examples import GivenExamples
 
 from .arrays import SUFFIXES, from_tensors, read_arrays
 from .dataset import Dataset
-from .tensors import tensor_of
+from .tensors import Array, tensor_of
 
-Array = Tensor | NDArray[Any]
 A = TypeVar("A")
 _UNIT = (0.0, 1.0)
 _ROWS = ("clean", "worst-case", "union", "certified", "audit")  # of tables

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
@@ -15,10 +14,9 @@ from robustkit.host.arguments import kind_of
 from .arrays import from_tensors
 from .dataset import Dataset
 from .saved_dataset import from_table, is_table
-from .tensors import tensor_of
+from .tensors import Array, tensor_of
 from .torch_dataset import from_torch
 
-Array = Tensor | NDArray[Any]
 GivenData = Dataset | tuple[Array, Array] | TorchDataset[Any] | DataLoader[Any]
 
 

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from robustkit.errors import UserError
 
+Array = Tensor | NDArray[Any]
+
 _MOST = 2**63 - 1
 
 

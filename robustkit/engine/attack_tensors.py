@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
@@ -19,8 +18,8 @@ from robustkit.classifier.oracle import PointVerdicts
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_labels, checked_model
 from robustkit.classifier.session import Session
 from robustkit.classifier.surrogate_ensemble import surrogate_ensemble
-from robustkit.data import tensor_of
 from robustkit.data.masks import load_masks
+from robustkit.data.tensors import Array, tensor_of
 from robustkit.engine.jobs import Job, Outcome, likeliest, loss_targets_of
 from robustkit.engine.originals import Original, judging, originals, same_bits
 from robustkit.engine.scheduler import run
@@ -39,8 +38,6 @@ from robustkit.statistics.single_draw import FreshDraws
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Array = Tensor | NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -19,9 +19,9 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.memory import in_parts
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_labels, checked_model
 from robustkit.classifier.session import Session
-from robustkit.data import tensor_of
+from robustkit.data.tensors import Array, tensor_of
 from robustkit.engine.fit_checkpoint import FitCheckpoint, fit_identity
-from robustkit.engine.fitted import Array, FittedPerturbation
+from robustkit.engine.fitted import FittedPerturbation
 from robustkit.engine.verdicts import check_finite
 from robustkit.errors import UserError
 from robustkit.host.progress import shown_progress

@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.classifier.session import Session
-from robustkit.data import tensor_of
+from robustkit.data.tensors import Array, tensor_of
 from robustkit.engine.jobs import reached
 from robustkit.engine.originals import judging, originals, same_bits
 from robustkit.errors import UserError
@@ -20,8 +19,6 @@ from robustkit.primitives import noise
 from robustkit.primitives.rounding import Bounds
 from robustkit.primitives.universal import UniversalAttack
 from robustkit.statistics.intervals import Proportion, mean_of_shares, proportion
-
-Array = Tensor | NDArray[Any]
 
 PLACES = 16  # of a patch on each image, when it is judged
 _JUDGED = 1 << 41  # apart from the seeds of the fit's noise and of clean images

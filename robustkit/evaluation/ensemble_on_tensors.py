@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from robustkit.checks.register import warnings_of
 from robustkit.classifier.classifier import Classifier
-from robustkit.data import tensor_of
+from robustkit.data.tensors import Array, tensor_of
 from robustkit.engine import attack_tensors
-from robustkit.engine.attack_tensors import Array, Attacked, as_classifier, required_radius
+from robustkit.engine.attack_tensors import Attacked, as_classifier, required_radius
 from robustkit.errors import UserError
 from robustkit.evaluation.evaluation import carry_out
 from robustkit.evaluation.request import EvaluationRequest

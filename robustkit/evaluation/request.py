@@ -16,7 +16,8 @@ from robustkit.checks.facts import Level
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
-from robustkit.data.given import Array, GivenData
+from robustkit.data.given import GivenData
+from robustkit.data.tensors import Array
 from robustkit.errors import UserError, unknown
 from robustkit.evaluation.shard import Shard, shard_of
 from robustkit.host.arguments import check_fields

@@ -78,8 +78,8 @@ def require_normalisable(model: nn.Module, image: Tensor, name: str) -> None:
         return
     if image.dim() != 3:
         raise UserError(
-            f"mean and std are for images of three axes, channels first, "
-            f"but {name} gets {list(image.shape)}; normalise inside the model."
+            f"mean and std are for images of three axes, channels first, but {name} gets {list(image.shape)}; "
+            "normalise inside the model."
         )
     require_channels(model.mean, len(image), name)
 

@@ -1,7 +1,7 @@
 """Operations of torch by name, and the lines of code that call them."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.utils.checkpoint
+from torch import Tensor
 from torch.overrides import resolve_name
 
 # Operations whose derivative is zero wherever it exists.
@@ -51,6 +52,21 @@ def writes(func: Any) -> bool:
     """Whether an operation writes into its first argument, also by `x[i] = y` and `x += y`."""
     name = getattr(func, "__name__", "")
     return is_in_place(func) or name == "__setitem__" or name in _AUGMENTED
+
+
+def is_step(name: str, given: Mapping[str, Any]) -> bool:
+    """Whether an operation rounds, by its name and named arguments."""
+    return name in STEPS or (name == "div" and bool(given.get("rounding_mode")))
+
+
+def unrounded(name: str, value: Tensor, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+    """What a step rounds: `value`, in place of its first argument, or the quotient of both."""
+    return value / (args[1] if len(args) > 1 else given["other"]) if name in QUOTIENTS else value
+
+
+def without_derivative(output: Tensor) -> bool:
+    """Whether torch raises in the backward pass of the operation that made it."""
+    return type(output.grad_fn).__name__ == "NotImplemented"
 
 
 class GradientStop(NamedTuple):

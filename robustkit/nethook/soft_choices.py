@@ -17,7 +17,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robustkit.nethook.bpda import with_gradient_of
-from robustkit.nethook.op_sites import QUOTIENTS, STEPS, CodeLine, GradientStop, caller, is_in_place, name_of
+from robustkit.nethook.op_sites import (
+    CodeLine,
+    GradientStop,
+    caller,
+    is_in_place,
+    is_step,
+    name_of,
+    unrounded,
+    without_derivative,
+)
 from robustkit.nethook.structure import mapped, tensors
 
 # How many scores next to the chosen one give the temperature by their mean distance, and the least temperature, of the
@@ -186,7 +195,7 @@ class SoftChoices:
             return output
         smooth = self._smooth(choice, name, func, args, kwargs, output)
         both = isinstance(smooth, Tensor) and isinstance(output, Tensor) and smooth.is_floating_point()
-        if not both or smooth.shape != output.shape or type(smooth.grad_fn).__name__ == "NotImplemented":
+        if not both or smooth.shape != output.shape or without_derivative(smooth):
             return output
         if output.is_floating_point():
             return self._softened(choice, output, smooth)
@@ -203,15 +212,14 @@ class SoftChoices:
             return 1 - choice.weights
         if name in _RANDOM:  # asked again, it would draw other numbers
             return None
-        if name in STEPS or (name == "div" and kwargs.get("rounding_mode")):
-            soft = self._soft(args[0], rest=False)
-            divisor = args[1] if len(args) > 1 else kwargs.get("other")
-            return soft / self._soft(divisor, rest=False) if name in QUOTIENTS else soft
         if name == "where":
             if args[0] is not choice.chosen or any(each.requires_grad for each in tensors(args[1:])):
                 return None
             return choice.weights * (args[1] - args[2]) + args[2]
-        return func(*(self._soft(each, rest=False) for each in args), **kwargs)
+        soft = [self._soft(each, rest=False) for each in args]
+        if is_step(name, kwargs):
+            return unrounded(name, soft[0], soft, {key: self._soft(each, rest=False) for key, each in kwargs.items()})
+        return func(*soft, **kwargs)
 
     def _soft(self, value: Any, *, rest: bool = True) -> Any:
         """The soft version of counts, alone or in a list; anything else as it is, `rest`: with its gradient."""

@@ -16,7 +16,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 from robustkit.nethook.bpda import with_gradient_of
 from robustkit.nethook.kept_values import KeptValues
 from robustkit.nethook.op_sites import (
-    QUOTIENTS,
     STEPS,
     TO_NUMPY,
     GradientStop,
@@ -24,7 +23,10 @@ from robustkit.nethook.op_sites import (
     in_autograd_function,
     in_checkpoint,
     is_in_place,
+    is_step,
     name_of,
+    unrounded,
+    without_derivative,
     writes,
 )
 from robustkit.nethook.soft_choices import CHOICES, COMPARISONS, LOOKUPS, SoftChoices, finite_gradient
@@ -102,7 +104,7 @@ class _StraightThrough(TorchFunctionMode):
         return self._uncut(name, func, args, given, value)
 
     def _passed(self, name: str, func: Any, args: Any, given: dict[str, Any], value: Tensor | None) -> Any:
-        if value is not None and (name in STEPS or (name == "div" and given.get("rounding_mode"))):
+        if value is not None and is_step(name, given):
             return self._stepped(name, func, value, args, given)
         return self._followed(func, args, given, func(*args, **given))
 
@@ -114,7 +116,7 @@ class _StraightThrough(TorchFunctionMode):
                 output = self._passed(name, func, args, given, value)
         except Exception:  # such as writing into a leaf or into one of several views
             return _without_gradients(func, args, given)
-        if any(type(each.grad_fn).__name__ == "NotImplemented" for each in tensors(output)):
+        if any(map(without_derivative, tensors(output))):
             return mapped(output, _detached_in_place if output is value else Tensor.detach)
         if without and isinstance(output, Tensor) and output.requires_grad:
             self._note(GradientStop("no_grad", caller()))
@@ -152,7 +154,7 @@ class _StraightThrough(TorchFunctionMode):
         if not output.is_floating_point() or output.shape != value.shape:
             return self.choices.followed(func, args, given, output)
         self._note(GradientStop(name, caller()))
-        smooth = before / (args[1] if len(args) > 1 else given["other"]) if name in QUOTIENTS else before
+        smooth = unrounded(name, before, args, given)
         passed = with_gradient_of(finite_gradient(smooth).to(output).expand_as(output), output.detach())
         return value.copy_(passed) if in_place else passed
 
