@@ -15,6 +15,7 @@ from .ablation.grid import read_grid as read_grid
 from .cost.warnings import explain as explain
 from .cost.warnings import explained as explained
 from .inner_attack.diverged import Diverged as Diverged
+from .training.adversarial_loss import AdversarialLoss as AdversarialLoss
 from .training.finetuning import checked_recipe as checked_recipe
 from .training.finetuning import finetune as finetune
 from .training.processes import processes as processes

@@ -130,6 +130,14 @@ class MART(Objective):
         return BatchLoss(boosted + self.beta * (divergence(adversarial, clean) * wrong).mean(), adversarial)
 
 
+def maximized(objective: Objective, clean: Network, x: Tensor) -> AttackObjective | None:
+    """What an attack on the images `x` `[B, *S]` maximizes; None keeps its own loss."""
+    if not objective.needs_clean_logits:
+        return None
+    with torch.no_grad():
+        return objective.attack_objective(clean(x))
+
+
 def build_objective(text: str) -> Objective:
     """The objective of "clean", "at", "trades:6" or "mart:5".
 

@@ -5,7 +5,7 @@ from itertools import combinations
 import torch
 from torch import nn
 
-from robustkit.classifier.classifier import require_usable_weights
+from robustkit.classifier.classifier import Classifier, require_usable_weights
 from robustkit.classifier.isolation import untouched
 from robustkit.classifier.logits import logits_of
 from robustkit.data import Dataset
@@ -15,6 +15,26 @@ from robustkit.models.preprocessing import require_normalisable
 
 from ..weights.batchnorm import norms_of
 from .recipe import Recipe
+
+
+def trained_module(model: nn.Module | Classifier) -> nn.Module:
+    """The module that is trained; of a `Classifier` the one with its normalisation.
+
+    Raises:
+        UserError: it does not take pixels in [0, 1], or returns no logits.
+    """
+    if isinstance(model, Classifier):
+        if model.probabilities:
+            raise UserError(
+                f"Training takes logits, but {model.name} returns probabilities; return what goes into them."
+            )
+        if tuple(model.bounds) != (0.0, 1.0):
+            raise UserError(
+                f"Training takes pixels in [0, 1], but {model.name} has bounds {model.bounds}; scale them "
+                "inside the model."
+            )
+        return model.model
+    return model
 
 
 def checked_data(train: Dataset, val: Dataset, test: Dataset | None) -> None:

@@ -22,7 +22,7 @@ from ..inner_attack.objectives import build_objective
 from ..inner_attack.specification import InnerAttack, inner_attack
 from ..weights.freezing import chosen, ever_free
 from ..weights.prior import prior
-from .checks import check_several_classes, checked_data, checked_network
+from .checks import check_several_classes, checked_data, checked_network, trained_module
 from .processes import processes
 from .recipe import PRESETS, Recipe
 from .selection import judging_attacks
@@ -75,7 +75,7 @@ def finetune(
         if recipe not in PRESETS:
             raise UserError(f"There is no preset {recipe!r}; take one of {', '.join(PRESETS)}.")
         recipe = PRESETS[recipe]
-    model = _module(model)
+    model = trained_module(model)
     with processes(_device_of(model)) as team, team.fail_together():
         data, held_out = as_dataset(train, "train"), as_dataset(val, "val")
         inner = inner_attack_of(recipe, norm, eps)
@@ -85,22 +85,6 @@ def finetune(
         own = shown_progress(progress if team.first else False) if watch is _SILENT else nullcontext(watch)
         with lock, own as shown:
             return Training(model, data, held_out, inner, recipe, folder, shown, team).run()
-
-
-def _module(model: nn.Module | Classifier) -> nn.Module:
-    """The module that is trained."""
-    if isinstance(model, Classifier):
-        if model.probabilities:
-            raise UserError(
-                f"Training takes logits, but {model.name} returns probabilities; return what goes into them."
-            )
-        if tuple(model.bounds) != (0.0, 1.0):
-            raise UserError(
-                f"Training takes pixels in [0, 1], but {model.name} has bounds {model.bounds}; scale them "
-                "inside the model."
-            )
-        return model.model
-    return model
 
 
 def _device_of(model: nn.Module) -> torch.device:

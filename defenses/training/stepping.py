@@ -15,7 +15,7 @@ from robustkit.nethook.gradients import gradients
 
 from ..inner_attack.crafting import craft
 from ..inner_attack.diverged import Diverged
-from ..inner_attack.objectives import AttackObjective, BatchLoss, Branches, Objective
+from ..inner_attack.objectives import BatchLoss, Branches, Objective, maximized
 from ..inner_attack.specification import InnerAttack, scaled
 from ..weights.average import Average
 from ..weights.awp import perturbed
@@ -93,10 +93,7 @@ class Stepper:
         if not self.objective.uses_attack or radius == 0:
             return batch.x
         with modes(self.model, self.recipe.attack_bn):
-            objective: AttackObjective | None = None
-            if self.objective.needs_clean_logits:
-                with torch.no_grad():
-                    objective = self.objective.attack_objective(self.branches.clean(batch.x))
+            objective = maximized(self.objective, self.branches.clean, batch.x)
             attack = scaled(self.inner.attack, radius)
             return craft(self.attacked_network(), attack, batch.x, batch.y, batch.key, objective)
 

@@ -1,0 +1,122 @@
+"""The loss of adversarial images, for a training loop of one's own."""
+
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from robustkit import limits
+from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.logits import logits_of
+from robustkit.classifier.sanity_checks import checked_images
+from robustkit.errors import UserError
+from robustkit.nethook.gradients import gradients
+from robustkit.primitives.protocol import Attack
+
+from ..inner_attack.crafting import craft, noise_keys
+from ..inner_attack.objectives import Branches, Network, build_objective, maximized
+from ..inner_attack.specification import inner_attack
+from ..weights.awp import perturbed
+from ..weights.batchnorm import modes, statistics_kept
+from .checks import trained_module
+from .recipe import AttackMode
+
+
+class AdversarialLoss:
+    """Adversarial training, TRADES or MART as one number to minimize.
+
+    What `finetune` minimizes, without its loop, checks and checkpoints. The network's modes are those that the caller
+    has set, but for the attack, and no `.grad` changes before `backward`.
+
+    Args:
+        model: takes pixels in [0, 1], returns logits; of a `Classifier` the model with `mean` and `std`, of a
+            `DistributedDataParallel` also the module inside, which is attacked.
+        attack: such as "pgd:steps=10", "rs-fgsm", "nfgsm" or an attack object; not "free:N", which takes the steps of
+            the optimizer itself.
+        eps: radius, in units of pixels in [0, 1]; "8/255" is exact.
+        norm: "Linf", "L2" or "L1".
+        objective: "at", "trades:BETA", "mart:BETA", or "clean", which attacks nothing.
+        label_smoothing: in torch's convention, of the terms with labels; the attack sees hard labels.
+        attack_bn: the mode of the network in the attack: "eval"; "batch", eval but for BatchNorm, which takes the
+            statistics of the batch without tracking them; "train", as it is.
+        seed: of all noise, together with the number of the step; give each process its own.
+
+    Raises:
+        UserError: there is no such attack or objective, or it cannot be used here.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Classifier,
+        attack: str | Attack = "pgd:steps=10",
+        *,
+        eps: float | str,
+        norm: str = "Linf",
+        objective: str = "at",
+        label_smoothing: float = 0.0,
+        attack_bn: AttackMode = "eval",
+        seed: int = 0,
+    ) -> None:
+        inner = inner_attack(attack, norm, eps)
+        if inner.replays > 1:
+            raise UserError(f"{attack} takes the steps of the optimizer itself; use it with robustkit.finetune.")
+        if not 0 <= label_smoothing < 1:
+            raise UserError(f"label_smoothing must be at least 0 and below 1, not {label_smoothing!r}.")
+        self.model = trained_module(model)
+        self.attack, self.objective = inner.attack, build_objective(objective)
+        self.label_smoothing, self.attack_bn, self.seed = label_smoothing, attack_bn, limits.whole_seed(seed)
+        self.step = 0  # number of the next step; set it when a training is continued
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of clean images `[B, *S]` in [0, 1] with labels `[B]`: one number, the mean over the batch.
+
+        Raises:
+            UserError: the images lie outside [0, 1].
+            Diverged: also a UserError; an input gradient is NaN or infinite.
+        """
+        return self.of(x, self.adversarial(x, y), y)
+
+    def adversarial(self, x: Tensor, y: Tensor) -> Tensor:
+        """`[B, *S]` images of the next step against the network as it is now, inside the ball and in [0, 1].
+
+        Those of "nfgsm" and "gaussian" may leave the ball, as published.
+        """
+        x = checked_images(x.detach(), (0.0, 1.0))
+        if not self.objective.uses_attack:
+            return x
+        key = noise_keys(self.seed, self.step, torch.arange(len(x), device=x.device))
+        self.step += 1
+        # A DistributedDataParallel would wait for gradients of the weights.
+        inside = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+        attacked = _logits(inside)
+        with modes(inside, self.attack_bn):
+            return craft(attacked, self.attack, x, y, key, maximized(self.objective, attacked, x))
+
+    def of(self, x: Tensor, x_adv: Tensor, y: Tensor) -> Tensor:
+        """The loss of clean images and of adversarial images that are there already; all as in a call."""
+        network = _logits(self.model)
+        return self.objective.batch_loss(Branches(network, network), x, x_adv, y, self.label_smoothing).loss
+
+    def with_worse_weights(self, x: Tensor, x_adv: Tensor, y: Tensor, size: float) -> AbstractContextManager[None]:
+        """A context in which the weights are moved a step up this loss: adversarial weight perturbation.
+
+        Call `backward` inside and the optimizer's step after it; weights and running statistics are then as before.
+
+        Args:
+            x: `[B, *S]` clean images.
+            x_adv: `[B, *S]` adversarial ones.
+            y: `[B]` true classes.
+            size: length of each layer's step, in units of the norm of its weights; the paper's gamma, such as 0.005.
+
+        Source: Wu, Xia & Wang 2020, arXiv:2004.05884.
+        """
+        weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+        with statistics_kept(self.model):
+            grads = gradients(self.of(x, x_adv, y), weights)
+        return perturbed(weights, grads, size)
+
+
+def _logits(network: nn.Module) -> Network:
+    """`[B, K]` fp32, also under autocast."""
+    return lambda x: logits_of(network(x), x).float()

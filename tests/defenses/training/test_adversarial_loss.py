@@ -1,0 +1,137 @@
+"""The loss of adversarial images in a training loop of one's own."""
+
+import copy
+from contextlib import nullcontext
+
+import pytest
+import torch
+import torch.distributed
+from robustkit.attacks import PGD
+from robustkit.defenses import AdversarialLoss
+from robustkit.defenses.inner_attack.crafting import noise_keys
+from robustkit.defenses.training.batches import Batch
+from torch import nn
+from torch.nn import functional as F
+
+from robustkit import Classifier, UserError
+from tests.defenses.nets import SHORT, changed, digits, net, same_weights, state, stepper
+
+EPS = 0.1
+X, Y = digits(0, 16)
+
+
+def modes(network: nn.Module) -> list[bool]:
+    return [module.training for module in network.modules()]
+
+
+@pytest.mark.parametrize("awp", [0.0, 0.01])
+@pytest.mark.parametrize("objective", ["at", "trades:6", "mart:5", "clean"])
+def test_a_loop_of_ones_own_takes_the_steps_of_a_fine_tuning(objective, awp):
+    recipe = SHORT.but(objective=objective, label_smoothing=0.1, awp=awp)
+    own, tuned = net().train(), net()
+    optimizer = torch.optim.SGD(own.parameters(), recipe.lr)
+    loss = AdversarialLoss(own, recipe.attack, eps=EPS, objective=objective, label_smoothing=0.1)
+    taker = stepper(tuned, recipe, EPS)
+    for step in range(3):
+        x, y = digits(16 * step, 16)
+        x_adv = loss.adversarial(x, y)
+        with loss.with_worse_weights(x, x_adv, y, awp) if awp else nullcontext():
+            loss.of(x, x_adv, y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        taker.step([Batch(x, y, noise_keys(0, step, torch.arange(16)))], 1.0)
+
+    assert same_weights(own, tuned)
+
+
+def test_the_loss_of_trades_is_that_of_the_paper():
+    network = net().train()
+    loss = AdversarialLoss(network, "pgd:steps=3", eps=EPS, objective="trades:4")
+    x_adv = loss.adversarial(X, Y)
+    with torch.no_grad():
+        clean, adversarial = (copy.deepcopy(network)(images) for images in (X, x_adv))
+        robust_term = F.kl_div(adversarial.log_softmax(1), clean.softmax(1), reduction="batchmean")
+
+    torch.testing.assert_close(loss.of(X, x_adv, Y).detach(), F.cross_entropy(clean, Y) + 4 * robust_term)
+
+
+@pytest.mark.parametrize("attack", ["pgd:steps=2", PGD(EPS, steps=2), "rs-fgsm", "fgsm"])
+def test_adversarial_images_lie_in_the_ball_and_raise_the_loss(attack):
+    network = net()
+    loss = AdversarialLoss(network, attack, eps=EPS)
+    before, flags = state(network), modes(network.train())
+    x_adv = loss.adversarial(X, Y)
+
+    assert bool(PGD(EPS).ball.contains(X, x_adv).all())
+    assert (changed(network, before), modes(network)) == (set(), flags)
+    assert all(weight.grad is None for weight in network.parameters())
+    network.eval()
+    assert loss.of(X, x_adv, Y) > 20 * loss.of(X, X, Y)
+
+
+def test_every_step_has_noise_of_its_own_and_a_continued_training_the_same():
+    network = net()
+    loss, again, other = (AdversarialLoss(network, "pgd:steps=1", eps=EPS, seed=seed) for seed in (0, 0, 1))
+    first, second = loss.adversarial(X, Y), loss.adversarial(X, Y)
+    again.step = 1
+
+    assert not torch.equal(first, second)
+    assert torch.equal(again.adversarial(X, Y), second)
+    assert not torch.equal(other.adversarial(X, Y), first)
+
+
+def test_images_are_attacked_where_gradients_are_switched_off():
+    loss = AdversarialLoss(net(), "pgd:steps=2", eps=EPS)
+    with torch.no_grad():
+        x_adv = loss.adversarial(X, Y)
+
+        assert loss.of(X, x_adv, Y) > 20 * loss.of(X, X, Y)
+
+
+def test_a_classifier_brings_its_normalisation():
+    network = net()
+    inside = nn.Sequential(copy.deepcopy(network))
+    shifted = Classifier(network, mean=[0.5], std=[2.0])
+    ours = AdversarialLoss(shifted, eps=EPS, objective="clean")(X, Y)
+
+    torch.testing.assert_close(ours, F.cross_entropy(inside((X - 0.5) / 2), Y))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns about gloo on machines without a network
+def test_weights_learn_under_distributed_data_parallel(tmp_path):
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path / 'group'}", rank=0, world_size=1)
+    try:
+        parallel, alone = net().train(), net().train()
+        for model in (nn.parallel.DistributedDataParallel(parallel), alone):
+            loss = AdversarialLoss(model, "pgd:steps=2", eps=EPS, objective="trades:6")
+            optimizer = torch.optim.SGD(model.parameters(), 0.02)
+            for _ in range(2):
+                loss(X, Y).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    finally:
+        torch.distributed.destroy_process_group()
+
+    for one, other in zip(parallel.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"attack": "free:4"}, "robustkit.finetune"),
+        ({"objective": "mat"}, "objective"),
+        ({"label_smoothing": 1.0}, "label_smoothing"),
+        ({"attack": "fab"}, "several gradients"),
+        ({"eps": "8/0"}, "8/0"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_the_fix(arguments, sentence):
+    with pytest.raises(UserError, match=sentence):
+        AdversarialLoss(net(), **{"attack": "pgd:steps=2", "eps": EPS, **arguments})
+
+
+@pytest.mark.parametrize("images", [X * 255, (X * 255).byte(), X * float("nan")])
+def test_images_that_are_no_pixels_are_refused(images):
+    with pytest.raises(UserError, match=r"\[0, 1\]|NaN"):
+        AdversarialLoss(net(), "pgd:steps=2", eps=EPS)(images, Y)
