@@ -21,6 +21,8 @@ from robustkit.tracing import album
 from tests.networks import Failing, Noisy, Rounding
 from tests.problems import filled, images
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*exactly zero")  # behind the rounding of the network below
+
 EPS = 0.05
 
 

@@ -55,6 +55,8 @@ class Attacked(Summarised):
     right_draws: Tensor  # [N] float64 share of single answers at `x_adv` that are right; 0 or 1 unless randomized, NaN
     # of an ensemble on a randomized model
     parameters: Tensor  # [N, *P] that `x_adv` was rendered with, such as angles; `x_adv` itself in a norm
+    zero_gradients: Tensor  # [N] bool, not broken, and at least half of the attack's gradients were exactly zero: the
+    # attack says nothing about the image
 
     def summary(self) -> dict[str, str]:
         """Images and accuracies."""
@@ -71,7 +73,8 @@ class Attacked(Summarised):
 
         verdict = ["broken" if hit else "robust" if right else "clean-wrong"
                    for hit, right in zip(self.success.tolist(), self.clean_correct.tolist(), strict=True)]  # fmt: skip
-        names = ("clean_correct", "success", "prediction", "queries", "forwards", "backwards", "right_draws")
+        names = ("clean_correct", "success", "prediction", "queries", "forwards", "backwards", "right_draws",
+                 "zero_gradients")  # fmt: skip
         columns = {name: getattr(self, name).numpy() for name in names}
         return pd.DataFrame({"verdict": verdict, **columns}).rename_axis("image")
 
@@ -198,7 +201,7 @@ def attack(
             watch.advance(1, robust / len(x))
         left = (~correct).nonzero().flatten().tolist()
         spared = judge.clean_draws(own[left], y[left].tolist(), [names[row] for row in left])
-        for warning in [*changed_since_start(classifier, judge), *method.faults]:
+        for warning in [*changed_since_start(classifier, judge), *method.faults, *_blind(method, outcomes)]:
             warn(warning)
     row_of = {number: row for row, number in enumerate(names)}
     outcomes = [replace(outcome, sample=row_of[outcome.sample]) for outcome in outcomes]
@@ -305,6 +308,17 @@ def _warn(classifier: Classifier, session: Session, images: Tensor) -> None:
         warn(warning)
 
 
+def _blind(method: Attack, outcomes: Sequence[Outcome]) -> list[str]:
+    """A warning if gradients were zero on images that were not broken."""
+    left, blind = sum(not each.success for each in outcomes), sum(each.blind for each in outcomes)
+    if not blind or method.ball.eps == 0:
+        return []
+    return [
+        f"The attack did not break {left} images, and on {blind} of them at least half of its gradients were exactly "
+        "zero, so it says nothing about them. robustkit diagnose finds the layer, or the loss that saturates."
+    ]
+
+
 def _checked_targets(target: Tensor | None, y: Tensor, classes: int) -> list[int] | list[None]:
     if target is None:
         return [None] * len(y)
@@ -330,7 +344,7 @@ def _gathered(images: Tensor, y: Tensor, clean: PointVerdicts, outcomes: list[Ou
     correct, forwards = clean.labels == y, zeros + torch.tensor(clean.forwards, device="cpu")
     result = Attacked(
         points, torch.zeros_like(correct), correct, clean.labels.clone(), zeros, forwards, zeros.clone(),
-        zeros.double(), points,
+        zeros.double(), points, torch.zeros_like(correct),
     )  # fmt: skip
 
     def column(name: str) -> Tensor:
@@ -340,6 +354,7 @@ def _gathered(images: Tensor, y: Tensor, clean: PointVerdicts, outcomes: list[Ou
     for outcome in outcomes:
         points[outcome.sample] = outcome.x_adv
     result.success[at] = column("success").bool()
+    result.zero_gradients[at] = column("blind").bool()
     result.prediction[at] = column("label")
     result.queries[at] = column("queries")
     result.forwards[at] += column("forwards")

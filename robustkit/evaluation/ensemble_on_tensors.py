@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from robustkit.checks import zero_gradients
 from robustkit.checks.register import warnings_of
 from robustkit.classifier.classifier import Classifier
 from robustkit.data.tensors import Array, tensor_of
@@ -100,11 +101,15 @@ def _attacked(run: Run, images: Tensor, y: Tensor, name: str) -> Attacked:
     right = (prediction == y).double()
     draws = torch.full_like(right, torch.nan) if run.manifest.get("randomized") else right
     clean = run.results[run.results["role"] == "clean"].iloc[0]
+    blind = torch.zeros_like(broken)
+    for check in run.checks:
+        if check.name == zero_gradients.RULE.name:
+            blind[list(check.images)] = True
     return Attacked(
         x_adv=x_adv, success=broken, clean_correct=_tensor(rows["verdict"] != "clean-wrong"), prediction=prediction,
         queries=_tensor(rows["queries_to_break"]),
         forwards=_tensor(rows["forwards"]) + int(clean["forwards"]) // len(rows), backwards=_tensor(rows["backwards"]),
-        right_draws=draws, parameters=x_adv,
+        right_draws=draws, parameters=x_adv, zero_gradients=blind & ~broken,
     )  # fmt: skip
 
 

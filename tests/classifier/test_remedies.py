@@ -22,6 +22,7 @@ def broken(classifier: Classifier, x: Tensor, y: Tensor, eps: float = 0.1) -> in
     return int(robustkit.attack(classifier, x, y, PGD(eps, steps=10, random_start=False)).success.sum())
 
 
+@pytest.mark.filterwarnings("ignore:.*exactly zero")
 def test_rounding_masks_the_gradient_and_a_surrogate_gradient_replaces_it():
     model, x, y = rounded()
 
@@ -66,6 +67,7 @@ def test_queries_need_no_surrogate_gradient():
     assert torch.equal(plain.x_adv, hooked.x_adv)
 
 
+@pytest.mark.filterwarnings("ignore:.*exactly zero")
 def test_saturated_probabilities_are_attacked_like_the_logits_below_them():
     made = problem("cnn", 1, 8, 8, count=40)
     # Logits so large that fp32 rounds nearly all probabilities to 0 and 1.

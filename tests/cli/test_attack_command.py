@@ -380,6 +380,7 @@ def test_a_name_with_a_line_break_prints_one_line(pictures, robustkit, place):
 
 
 @pytest.mark.filterwarnings("ignore:The model seems to return probabilities")
+@pytest.mark.filterwarnings("ignore:.*exactly zero")
 def test_probabilities_are_printed_as_they_are(pictures, robustkit, place):
     (place / "sure.py").write_text(
         "from tests.networks import Changed\nfrom tests.small import linear\n\n"

@@ -74,7 +74,9 @@ def test_a_confident_model_is_broken_although_its_cross_entropy_has_no_gradient(
     made = digits()
     x, y = made.x[:60], made.y[:60]
     confident = Changed(made.model, lambda logits: 50 * logits)
-    ours, theirs = (attack(confident, x, y, BIM(0.2, steps=10, loss=loss)) for loss in ("log-odds", "ce"))
+    ours = attack(confident, x, y, BIM(0.2, steps=10))
+    with pytest.warns(UserWarning, match="exactly zero"):
+        theirs = attack(confident, x, y, BIM(0.2, steps=10, loss="ce"))
 
     assert ours.clean_accuracy > 0.8
     assert ours.robust_accuracy < 0.1
@@ -122,6 +124,36 @@ def test_warnings_about_the_model_reach_the_caller():
 
     with pytest.warns(UserWarning, match="probabilities"):
         attack(nn.Sequential(made.model, nn.Softmax(1)), made.x, made.y, SHORT)
+
+
+class Rounded(nn.Module):
+    """A network behind a step that has no gradient."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return self.network(torch.round(x * 4) / 4)
+
+
+@pytest.mark.filterwarnings("ignore:.*predicts nothing")  # what the ensemble says, too
+@pytest.mark.parametrize("method", ["pgd:steps=5", "rk-12"])
+def test_gradients_that_are_zero_are_not_taken_for_robustness(method):
+    made = problem("cnn", 1, 8, 8)
+    with pytest.warns(UserWarning, match="exactly zero"):
+        result = attack(Rounded(made.model), made.x, made.y, method, eps=0.01)
+
+    assert result.zero_gradients.any()
+    assert not (result.zero_gradients & result.success).any()
+    assert result.to_frame()["zero_gradients"].tolist() == result.zero_gradients.tolist()
+
+
+def test_attacks_without_gradients_have_none_that_are_zero():
+    made = problem("cnn", 1, 8, 8)
+    result = attack(Rounded(made.model), made.x, made.y, "square:queries=5", eps=0.01)
+
+    assert not result.zero_gradients.any()
 
 
 def test_images_of_half_precision_are_attacked_in_the_models():

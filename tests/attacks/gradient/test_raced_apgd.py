@@ -151,6 +151,7 @@ def test_gradients_see_past_kinks_and_sharpen_from_round_to_round(monkeypatch):
     assert all(abs(pooling - width / 2) < 1e-7 for width, pooling in seen)
 
 
+@pytest.mark.filterwarnings("ignore:.*exactly zero")
 def test_it_leaves_a_flat_region_that_apgd_does_not():
     x, y = torch.full((4, 8), 0.3), torch.zeros(4, dtype=torch.long)
 

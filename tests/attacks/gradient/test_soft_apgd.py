@@ -15,6 +15,7 @@ from tests.problems import filled, images, trials
 from tests.small import cnn
 
 
+@pytest.mark.filterwarnings("ignore:.*exactly zero")
 def test_it_leaves_a_flat_region_that_apgd_does_not():
     x, y = torch.full((4, 8), 0.3), torch.zeros(4, dtype=torch.long)
 
