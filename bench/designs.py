@@ -83,6 +83,10 @@ FIRST_AND_CLEAN = RK_7[0]._replace(measures=Measure(classes=4, clean_below=4.0))
 RACE = Stage("raced_apgd:pace=0.4", "race", Threshold(Limits(9.0), far=2.5), FOUR, for_noise=False)
 STILL_NEAR = Threshold(Limits(0.4, 0.4, 2.5))
 
+# After rk-12: only the ratio at the clean image says which images are far.
+RK_12 = ensembles.stages("rk-12", "Linf")
+BY_CLEAN_IMAGE = Threshold(Limits(ANY, ANY), far=2.0)
+
 
 # By norm. Members have one label each.
 DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
@@ -136,6 +140,10 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "rk-10": ensembles.stages("rk-10", "Linf"),
         "rk-11": ensembles.stages("rk-11", "Linf"),
         "rk-12": ensembles.stages("rk-12", "Linf"),
+        "clean image alone": (
+            RK_12[0]._replace(measures=Measure(4, clean_below=ANY, unseen=True, clean_gradient=True, random_step=True)),
+            *(stage._replace(threshold=BY_CLEAN_IMAGE) for stage in RK_12[1:4]), *RK_12[4:],
+        ),
         "race": (FIRST_AND_CLEAN, RACE, *RK_7[5:]),
         "second and race": (FIRST_AND_CLEAN, RK_7[1], RACE, *RK_7[5:]),
         "race and long": (FIRST_AND_CLEAN, RACE, Stage("apgd-ce:steps=50", "long", STILL_NEAR), *RK_7[5:]),

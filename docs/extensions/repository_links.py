@@ -14,6 +14,7 @@ PAGES = {
     "CHANGELOG.md": "docs/generated/changelog.md",
     "CONTRIBUTING.md": "docs/generated/contributing.md",
     "bench/README.md": "docs/generated/benchmarks.md",
+    "bench/default.md": "docs/generated/benchmarks-default.md",
     "bench/attacks.md": "docs/generated/benchmarks-attacks.md",
 }
 LINK = re.compile(r"(?<!!)\[([^\]\n]*(?:\n[^\]\n]*)?)\]\(([^)\s]+)\)")

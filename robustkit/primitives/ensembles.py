@@ -85,7 +85,7 @@ def _near(*limits: float) -> Threshold:
 
 
 # Budgets go to the images that are near to another class. A name stands for these budgets for ever: better ones get the
-# next number. Chosen on some networks, reported on others; see bench/designs.py and bench/README.md.
+# next number. Chosen on some networks, reported on others; see bench/designs.py and bench/default.md.
 _NINE, _FOUR = Measure(classes=9), Measure(classes=4)
 _FIRST = Stage("apgd-ce:steps=5", "first", measures=_NINE)
 _TARGETED = Stage("apgd-t:steps=30,targets=9", "targeted", _near(1.0, 1.0), for_noise=False)
