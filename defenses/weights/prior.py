@@ -65,17 +65,6 @@ class Prior:
                 away = weight if pull.centre is None else weight - pull.centre
                 weight.sub_(away * (lr * pull.precision))
 
-    @torch.no_grad()
-    def penalty(self, network: nn.Module) -> float:
-        """The penalty of the current weights."""
-        total = 0.0
-        for name, weight in network.named_parameters():
-            pull = self.pulls.get(name)
-            if pull is not None:
-                away = weight if pull.centre is None else weight - pull.centre
-                total += 0.5 * float((pull.precision * away.double() ** 2).sum())
-        return total
-
 
 def prior(
     text: str,
@@ -124,19 +113,6 @@ def prior(
 def std_of(precision: float, images: int) -> float:
     """The standard deviation of the Gaussian prior that equals a weight decay: `1 / sqrt(N precision)`."""
     return math.inf if precision == 0 else 1 / math.sqrt(images * precision)
-
-
-def strength_text(text: str, images: int) -> str | None:
-    """The strength of a prior as weight decay and as standard deviation, for a message; None for no prior.
-
-    Raises:
-        UserError: there is no such prior.
-    """
-    kind, rest = _parsed(text)
-    if kind == "none":
-        return None
-    decay = _precision(text, rest, images)
-    return f"weight decay {decay:.3g}, standard deviation {std_of(decay, images):.3g} over {images} images"
 
 
 def _parsed(text: str) -> tuple[str, str]:

@@ -31,31 +31,6 @@ _MAKERS: Final[Mapping[str, Callable[[Picture, Strength, Draws], Picture]]] = {
 }  # fmt: skip
 
 
-def corrupt(x: Tensor, name: str, severity: int, *, seed: int = 0, ids: Sequence[int] | None = None) -> Tensor:
-    """The images under one corruption, rounded to 8 bits before it and after it, as published images are.
-
-    Args:
-        x: `[N, C, H, W]` in [0, 1], with one or three channels.
-        name: one of `NAMES`.
-        severity: 1 to 5.
-        seed: of the noise.
-        ids: a number for each image, which its noise depends on; else its place.
-
-    Returns:
-        `[N, C, H, W]` float32, multiples of 1/255, on the CPU.
-
-    Raises:
-        UserError: an argument is out of range.
-    """
-    check_corruption(name, severity)
-    check_shape(tuple(x.shape[1:]))
-    numbers = range(len(x)) if ids is None else ids
-    if len(numbers) != len(x):
-        raise UserError(f"There are {len(x)} images and {len(numbers)} ids; give each image one.")
-    made = corrupted(eight_bits(x), name, severity, seed, numbers)
-    return torch.from_numpy(made).permute(0, 3, 1, 2).contiguous().float().div_(255)
-
-
 def corrupted(pictures: Picture, name: str, severity: int, seed: int, numbers: Sequence[int]) -> Picture:
     """Pictures `[N, H, W, C]` under one corruption, each by itself, so that no bit depends on the others."""
     chosen, maker = strength(name, severity, *pictures.shape[1:3]), _MAKERS[name]

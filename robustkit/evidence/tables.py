@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,8 +54,6 @@ from robustkit.evidence.stored_corruptions import corrupted_verdicts
 from robustkit.evidence.union import ThreatEvidence, members, union_row
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum, norm_name, radius
-
-_SAMPLED: Final = (*SAMPLE_COLUMNS, "radius", DRAW_COLUMN, *QUERY_COLUMNS)  # all that a row of samples may have
 
 Rows = list[dict[str, Any]]
 

@@ -24,12 +24,6 @@ def gram(features: Tensor) -> Tensor:
     return rows @ rows.T
 
 
-def hsic(k: Tensor, other: Tensor) -> Tensor:
-    """The unbiased estimate of HSIC from two Gram matrices `[n, n]`, n >= 4: a scalar, which may be negative."""
-    n = len(k)
-    return (_centred(k) * _centred(other)).sum() / (n * (n - 3))
-
-
 def cka(k: Tensor, other: Tensor) -> float:
     """CKA of two Gram matrices, at most 1; NaN below four images, or where one side's features do not vary."""
     if len(k) < LEAST:

@@ -130,17 +130,6 @@ class Traced(Summarised):
                 rows.append(row | {"cka": self.cka(call, group), "steepest": call.order in steepest, "moot": call.moot})
         return pd.DataFrame(rows)
 
-    def samples_frame(self) -> pd.DataFrame:
-        """One row per call and image: the values from which the medians are computed."""
-        frames = []
-        for call in self.calls:
-            columns: dict[str, Any] = {
-                "order": call.order, "layer": call.key.layer, "call": call.key.call,
-                "sample": self.pairs.number.numpy(), "broken": self.pairs.broken.numpy(),
-            }  # fmt: skip
-            frames.append(pd.DataFrame(columns | {name: call.values[name].numpy() for name in MEASURES}))
-        return pd.concat(frames, ignore_index=True)
-
     def to_json(self) -> str:
         """Everything except the images, as one JSON object; null stands for NaN and infinity."""
         document = {

@@ -7,8 +7,9 @@ from scipy import ndimage
 
 from robustkit.common_corruptions import filters
 from robustkit.common_corruptions.draws import Draws, stream_keys
-from robustkit.common_corruptions.generate import corrupt
+from robustkit.common_corruptions.generate import check_corruption, check_shape
 from robustkit.common_corruptions.parameters import NAMES, SEVERITIES, STRENGTHS, strength
+from robustkit.common_corruptions.suite import CorruptionLevel, GeneratedSuite, images_of
 from robustkit.errors import UserError
 
 
@@ -17,6 +18,11 @@ def pictures(count: int = 3, channels: int = 3, height: int = 32, width: int = 3
     coarse = torch.rand(count, channels, 5, 5, generator=torch.Generator().manual_seed(1))
     x = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear")
     return (x * torch.linspace(0.4, 1, count).reshape(-1, 1, 1, 1)).mul(255).round() / 255
+
+
+def corrupt(x: torch.Tensor, name: str, severity: int, seed: int = 0, ids=None) -> torch.Tensor:
+    suite = GeneratedSuite((name,), (severity,), seed)
+    return images_of(suite.pictures(CorruptionLevel(name, severity), range(len(x)) if ids is None else ids, x))
 
 
 def draws(seed: int = 0) -> Draws:
@@ -166,9 +172,9 @@ def test_strengths_are_the_published_ones_at_32_and_224_pixels_and_lengths_grow_
 
 
 def test_what_cannot_be_corrupted_is_refused_in_one_line():
-    for x, name, severity, word in [
-        (pictures(1), "fogg", 1, "fog"), (pictures(1), "fog", 6, "severity"),
-        (torch.rand(1, 2, 8, 8), "fog", 1, "channels"), (torch.rand(1, 3, 2, 8), "fog", 1, "pixels"),
-    ]:  # fmt: skip
+    for name, severity, word in [("fogg", 1, "fog"), ("fog", 6, "severity")]:
         with pytest.raises(UserError, match=word):
-            corrupt(x, name, severity)
+            check_corruption(name, severity)
+    for shape, word in [((2, 8, 8), "channels"), ((3, 2, 8), "pixels")]:
+        with pytest.raises(UserError, match=word):
+            check_shape(shape)

@@ -9,7 +9,9 @@ from robustkit.reports import write_corruptions
 from robustkit.reports.evaluation.html import page as page_of
 
 import robustkit
-from robustkit.common_corruptions.generate import corrupt
+from robustkit.common_corruptions.generate import corrupted as corrupted_pictures
+from robustkit.common_corruptions.generate import eight_bits
+from robustkit.common_corruptions.suite import images_of
 from robustkit.data import pick
 from robustkit.errors import UserError
 from tests.networks import Constant
@@ -33,7 +35,7 @@ def test_accuracies_are_those_of_the_model_on_the_corrupted_images():
 
     assert len(rows) == 4
     for row in rows.itertuples():
-        made = corrupt(x, row.attack, int(row.eps), seed=3)
+        made = images_of(corrupted_pictures(eight_bits(x), row.attack, int(row.eps), 3, range(COUNT)))
         assert row.correct == int((linear()(made).argmax(1) == y).sum())
     means = run.corruptions.set_index("corruption").accuracy
     assert means["all"] == pytest.approx(rows.accuracy.mean())
