@@ -16,7 +16,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from robustkit.classifier.generators import reseed as reseed
+from robustkit.classifier.generators import reseed
 from robustkit.classifier.oracle import Look, OracleCost, PointVerdicts
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.search import Search

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from robustkit.classifier import randomized as draws
+from robustkit.classifier.generators import reseed
 from robustkit.classifier.logits import unnamed
 from robustkit.nethook.hooked import Inputs
 from robustkit.nethook.structure import mapped
@@ -24,7 +24,7 @@ class LayerFunction:
         # Clones, because the layer may write into its input.
         queue = iter([tensor.clone() for tensor in tensors])
         args, kwargs = mapped(self.inputs, lambda part: next(queue) if part.is_floating_point() else part)
-        draws.reseed(self.seed + draw)
+        reseed(self.seed + draw)
         outputs = [per_image(_computable(part), self.count) for part in floats(self.module(*args, **kwargs))]
         return torch.cat(outputs, 1) if outputs else torch.zeros(self.count, 0, device="cpu")
 

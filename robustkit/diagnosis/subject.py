@@ -8,8 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from robustkit.classifier import randomized as draws
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.generators import reseed
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.logits import logits_of
 from robustkit.primitives import noise
@@ -50,7 +50,7 @@ class Subject:
 
     def logits(self, points: Tensor) -> Tensor:
         """Logits of the model itself, with a graph if gradients are on; every call starts from the same seed."""
-        draws.reseed(self.seed)
+        reseed(self.seed)
         return logits_of(self.classifier.model(self._input.fed(points)), points)
 
     @cached_property

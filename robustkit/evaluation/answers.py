@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.generators import reseed
 from robustkit.classifier.isolation import answering
 from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.logits import logits_of
-from robustkit.classifier.randomized import reseed
 from robustkit.classifier.sanity_checks import checked_images
 from robustkit.data import Dataset
 from robustkit.errors import UserError

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from robustkit.classifier import randomized as draws
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.generators import reseed
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.logits import logits_of, unnamed
 from robustkit.errors import UserError
@@ -113,7 +113,7 @@ class Runner:
                 shapes.setdefault(Key(name, call), tuple(rows.shape[1:]))
             return unnamed(tensor).new_empty(0)
 
-        draws.reseed(self.seed)
+        reseed(self.seed)
         network = self.classifier.network
         with torch.no_grad(), Trace(network, list(layers), reduce=note, clone=False, strict=strict) as trace:
             self.classifier.model(self._placed(points))
@@ -123,7 +123,7 @@ class Runner:
     def run(self, layers: Sequence[str], points: Tensor, score: Score | None = None) -> Pass:
         """One pass of points `[B, *S]` in [0, 1]; with `score`, also the gradients of the score at all calls."""
         fed = self._placed(points).requires_grad_(score is not None)
-        draws.reseed(self.seed)
+        reseed(self.seed)
         with (
             torch.set_grad_enabled(score is not None),
             self._trace(layers, input=True, grad=score is not None, edit=None if score is None else _no_views) as trace,
@@ -152,7 +152,7 @@ class Runner:
 
         fed = self._placed(points)
         slices = {INPUT_KEY: fed.flatten(1)[:, wanted[INPUT_KEY]]} if INPUT_KEY in wanted else {}
-        draws.reseed(self.seed)
+        reseed(self.seed)
         names = sorted({key.layer for key in wanted if key != INPUT_KEY})
         with torch.no_grad(), self._trace(names, reduce=part, clone=False) as trace:
             self.classifier.model(fed.clone())
