@@ -244,6 +244,11 @@ class Classifier(Summarised):
         )  # fmt: skip
 
 
+def as_classifier(model: nn.Module | Classifier, bounds: tuple[float, float] = (0.0, 1.0)) -> Classifier:
+    """The classifier of a module, whose images lie in `bounds`; one that is given has its own."""
+    return model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
+
+
 def require_usable_weights(model: nn.Module) -> None:
     """Refuse a model with weights of no shape, or without gradients.
 

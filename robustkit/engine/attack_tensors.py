@@ -13,7 +13,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from robustkit import limits
 from robustkit.classifier.access import is_metered
-from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.classifier import Classifier, as_classifier
 from robustkit.classifier.oracle import PointVerdicts
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_labels, checked_model
 from robustkit.classifier.session import Session
@@ -288,11 +288,6 @@ def _queried(
     if not models:
         raise UserError("surrogate names no model; give one or several, or None to query the model itself.")
     return surrogate_ensemble([as_classifier(each, bounds).on(device) for each in models])
-
-
-def as_classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:
-    """The classifier of a module, whose images lie in `bounds`; one that is given has its own."""
-    return model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
 
 
 def _require_pictures(name: str, images: Tensor, own: Tensor) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from robustkit import limits
 from robustkit.classifier import smoothing
-from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.classifier import Classifier, as_classifier
 from robustkit.classifier.sanity_checks import checked_images
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.errors import UserError
@@ -94,7 +94,7 @@ def _queried(
     seed = limits.whole_seed(seed)
     if batch_size < 1:
         raise UserError("batch_size counts noisy copies of an image, so it must be at least 1.")
-    classifier = replace(model if isinstance(model, Classifier) else Classifier(model), smoothing=how)
+    classifier = replace(as_classifier(model), smoothing=how)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     if ids is not None and len(ids) != len(images):
         raise UserError(f"There are {len(images)} images and {len(ids)} ids; give each image one.")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from robustkit.classifier.access import black_box_in
-from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.classifier import Classifier, as_classifier
 from robustkit.classifier.memory import in_parts
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_labels, checked_model
 from robustkit.classifier.session import Session
@@ -86,7 +86,7 @@ def fit_universal(
     x, y = tensor_of(x, "The images"), tensor_of(y, "The labels")
     if x.dim() < 2:
         raise UserError(f"Images must be [N, *S], an axis for the images and others for values, not {list(x.shape)}.")
-    classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
+    classifier = as_classifier(model, bounds)
     if black_box_in(classifier.model) is not None:
         raise UserError(
             f"{classifier.name} gives no gradients, which {type(attack).__name__} needs; fit the perturbation to a "

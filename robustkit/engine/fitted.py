@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.classifier import Classifier, as_classifier
 from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.classifier.session import Session
 from robustkit.data.tensors import Array, tensor_of
@@ -156,7 +156,7 @@ class FittedPerturbation(Summarised):
         """
         places = self._places(places)
         x, y = tensor_of(x, "The images"), tensor_of(y, "The labels").cpu()
-        classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=self.bounds)
+        classifier = as_classifier(model, self.bounds)
         if tuple(classifier.bounds) != tuple(self.bounds):
             raise UserError(
                 f"The perturbation is for pixels in {self.bounds}, and the model takes {classifier.bounds}."

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from robustkit.checks import zero_gradients
 from robustkit.checks.register import warnings_of
-from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.classifier import Classifier, as_classifier
 from robustkit.data.tensors import Array, tensor_of
 from robustkit.engine import attack_tensors
-from robustkit.engine.attack_tensors import Attacked, as_classifier, required_radius
+from robustkit.engine.attack_tensors import Attacked, required_radius
 from robustkit.errors import UserError
 from robustkit.evaluation.evaluation import carry_out
 from robustkit.evaluation.request import EvaluationRequest

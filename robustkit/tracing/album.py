@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.classifier import Classifier, as_classifier
 from robustkit.host.arguments import checked_arguments
 
 from .focus import Aim, Focus, NoFeatureMapError, focus
@@ -110,7 +110,7 @@ def album(
         images: number of images to show.
         channels: number of channels to show for each layer and image.
     """
-    classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=traced.bounds)
+    classifier = as_classifier(model, traced.bounds)
     pairs = traced.pairs.take(_chosen(traced, images))
     with classifier.session(classifier.input_format().moved(pairs.x), traced.seed):
         runner = Runner(classifier, traced.seed)

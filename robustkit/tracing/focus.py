@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.classifier import Classifier, as_classifier
 from robustkit.errors import UserError
 from robustkit.primitives.rows import padded
 
@@ -70,7 +70,7 @@ def focus(model: nn.Module | Classifier, traced: Traced, *, layer: str | None = 
     Raises:
         NoFeatureMapError: there is no feature map.
     """
-    classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=traced.bounds)
+    classifier = as_classifier(model, traced.bounds)
     with classifier.session(classifier.input_format().moved(traced.pairs.x), traced.seed):
         runner = Runner(classifier, traced.seed)
         key, tile = _last_map(runner, traced.pairs) if layer is None else _named_map(runner, traced.pairs, layer)

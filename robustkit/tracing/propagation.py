@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from robustkit import limits
-from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.classifier import Classifier, as_classifier
 from robustkit.classifier.sanity_checks import checked_images
 from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments
@@ -70,7 +70,7 @@ def trace(
     """
     if not isinstance(x, Tensor) or not isinstance(y, Tensor) or not isinstance(x_adv, Tensor | None):
         raise UserError("Images and labels must be tensors; use torch.as_tensor on arrays and lists.")
-    classifier = model if isinstance(model, Classifier) else Classifier(model, bounds=bounds)
+    classifier = as_classifier(model, bounds)
     if is_from_file(classifier.network):
         raise UserError(
             f"{classifier.name} was saved as a program, whose layers cannot be opened; trace the module that it was "
