@@ -14,8 +14,7 @@ from robustkit.checks.image_set import ImageSet
 from robustkit.primitives import noise
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.given_examples import names_of_examples
-from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import is_minimum, norm_name, radius
+from robustkit.primitives.threat import is_minimum, radius_under
 
 _STREAM = 0x43484B53  # keeps the choice of images apart from the noise of attacks, and from audits
 
@@ -78,7 +77,7 @@ class RunThreat(NamedTuple):
     @property
     def eps(self) -> float:
         """The radius as a number."""
-        return radius(norm_name(plain_norm(self)), self.eps_text)
+        return radius_under(self.norm, self.eps_text)
 
 
 class FreshAnswers(NamedTuple):
@@ -197,8 +196,3 @@ class ModelFacts:
         rows = self.probes.get((*place, probe), {})
         wanted = list(images)
         return [rows[number] for number in wanted] if all(number in rows for number in wanted) else None
-
-
-def plain_norm(place: RunThreat) -> str:
-    """The norm of a threat, without a mask."""
-    return unmasked(place.norm)

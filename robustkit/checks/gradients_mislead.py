@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from robustkit.checks.black_box_wins import MASKED, broken_images, gradient_attacks
 from robustkit.checks.check import Finding, Rule, Status, not_run
-from robustkit.checks.facts import ModelFacts, NearRow, RunThreat, plain_norm
+from robustkit.checks.facts import ModelFacts, NearRow, RunThreat
 from robustkit.checks.gradient_sample import PROBE, SampledGradients, reasons, without_crooked
 from robustkit.checks.probing import REFUSED, Wanted
 from robustkit.checks.survivors import at_least, points_too_high
@@ -110,7 +110,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         counts = measured[place]
         misled = len(counts.misled)
         numbers = {"images": counts.images, "misled": misled, "share": misled / counts.images}
-        alarm: Status = "failed" if plain_norm(place) == place.norm else "warning"
+        alarm: Status = "failed" if unmasked(place.norm) == place.norm else "warning"
         few = (
             " Under a mask with few pixels, this also happens on networks without masked gradients."
             if alarm == "warning"

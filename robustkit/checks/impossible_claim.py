@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustkit.checks.check import Finding, Rule
-from robustkit.checks.facts import ModelFacts, RunThreat, plain_norm
+from robustkit.checks.facts import ModelFacts, RunThreat
 from robustkit.primitives.ball import NORMS
+from robustkit.primitives.mask import unmasked
 
 Pixels = Mapping[int, NDArray[np.floating[Any]]]
 _GREY = 0.5
@@ -39,9 +40,10 @@ def _finding(place: RunThreat, facts: ModelFacts, stored: Pixels) -> Finding:
         )
         return Finding(place.text, "failed", text, tuple(claimed), {"images": len(claimed)})
     known = [number for number in claimed if number in stored]
+    norm = unmasked(place.norm)
     pairs = [
         (one, other) for position, one in enumerate(known) for other in known[position + 1 :]
-        if facts.labels[one] != facts.labels[other] and meet(stored[one], stored[other], plain_norm(place), place.eps)
+        if facts.labels[one] != facts.labels[other] and meet(stored[one], stored[other], norm, place.eps)
     ]  # fmt: skip
     images = tuple(sorted({number for pair in pairs for number in pair}))
     text = (

@@ -7,8 +7,7 @@ from robustkit.errors import UserError
 from robustkit.evidence.corruptions import ALL
 from robustkit.evidence.union import UNION
 from robustkit.limits import shortened
-from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import canonical, exact, is_minimum, norm_name, radius
+from robustkit.primitives.threat import canonical, exact, is_minimum, radius_under
 
 from .contestants import CLEAN, ThreatKey
 
@@ -60,7 +59,7 @@ def condition(text: str) -> Condition | CorruptionCondition:
         norm = canonical(parts["norm"])
         if is_minimum(parts["eps"]):
             raise UserError(f"{shortened(text)!r} has no radius; a condition needs one, such as {norm}@8/255>=0.40.")
-        threat = ThreatKey(norm, radius(norm_name(unmasked(norm)), parts["eps"]))
+        threat = ThreatKey(norm, radius_under(norm, parts["eps"]))
     return Condition(threat, share(parts["share"] + parts["percent"]), text.strip())
 
 

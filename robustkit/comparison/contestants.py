@@ -16,8 +16,7 @@ from robustkit.evidence.rows import NO_VERDICT
 from robustkit.evidence.run import Run
 from robustkit.evidence.stopped import share_of
 from robustkit.evidence.union import UNION, members
-from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import is_minimum, norm_name, radius
+from robustkit.primitives.threat import is_minimum, radius_under
 from robustkit.statistics.intervals import Proportion
 from robustkit.statistics.paired import PairedCounts, paired_counts
 
@@ -75,9 +74,7 @@ class Contestant:
 
     def _union_key(self) -> ThreatKey:
         parts = members(self.run.manifest["identity"]["threats"])
-        return ThreatKey(
-            UNION, 0.0, tuple(sorted((norm, radius(norm_name(unmasked(norm)), text)) for norm, text in parts))
-        )
+        return ThreatKey(UNION, 0.0, tuple(sorted((norm, radius_under(norm, text)) for norm, text in parts)))
 
     @property
     def _rows(self) -> "pd.Series[bool]":

@@ -6,8 +6,7 @@ from typing import Any
 from robustkit.errors import UserError
 from robustkit.evaluation.merged_checks import joined_level
 from robustkit.evidence.checked import USUAL
-from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import norm_name, radius
+from robustkit.primitives.threat import radius_under
 
 _SAME = {
     "schema": "the version of their evidence", "seed": "the seed", "dataset": "the data", "n": "the number of images",
@@ -111,7 +110,7 @@ def _threats(lists: Sequence[Sequence[Sequence[str]]]) -> list[list[str]]:
     """All threats, each once: norms in their order, radii ascending, as in a run that was asked for all of them."""
     together = list(dict.fromkeys((norm, text) for threats in lists for norm, text in threats))
     norms = list(dict.fromkeys(norm for norm, _ in together))
-    ordered = sorted(together, key=lambda each: (norms.index(each[0]), radius(norm_name(unmasked(each[0])), each[1])))
+    ordered = sorted(together, key=lambda each: (norms.index(each[0]), radius_under(*each)))
     return [list(each) for each in ordered]
 
 

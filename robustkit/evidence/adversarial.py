@@ -13,8 +13,7 @@ from torch import Tensor
 from robustkit.errors import UserError, unknown
 from robustkit.evidence.store import Store
 from robustkit.evidence.witnesses import pixels_of, witness_places
-from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import canonical, norm_name, radius
+from robustkit.primitives.threat import canonical, radius_under
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,11 +127,11 @@ def _threat(threats: list[list[str]], norm: str | None, eps: str | float | None)
     """The norm, and its radii up to the one that is asked for, as the run writes them."""
     norms = list(dict.fromkeys(each for each, _ in threats))
     own = _only("norm", None if norm is None else canonical(norm), norms)
-    radii = {text: radius(norm_name(unmasked(own)), text) for each, text in threats if each == own}
+    radii = {text: radius_under(own, text) for each, text in threats if each == own}
     if eps is None:
         chosen = _only("eps", None, list(radii))
     else:
-        wanted = radius(norm_name(unmasked(own)), eps)
+        wanted = radius_under(own, eps)
         chosen = _only("eps", next((text for text, value in radii.items() if value == wanted), str(eps)), list(radii))
     ascending = sorted(radii, key=lambda text: radii[text])
     return own, [text for text in ascending if radii[text] <= radii[chosen]]

@@ -11,7 +11,7 @@ from robustkit import limits
 from robustkit.checks.check import LEVELS
 from robustkit.evidence.opening import not_ours
 from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import MINIMUM, THREATS, norm_name, radius
+from robustkit.primitives.threat import MINIMUM, THREATS, radius_under
 
 Check = Callable[[Any], bool]
 
@@ -173,7 +173,7 @@ def _threats(value: Any) -> bool:
     return isinstance(value, list) and all(
         isinstance(each, list) and len(each) == 2 and _name(each[0]) and unmasked(each[0]) in THREATS
         and isinstance(each[1], str) and (each[1] == MINIMUM or _RADIUS.fullmatch(each[1].strip()) is not None)
-        and radius(norm_name(unmasked(each[0])), each[1]) >= 0
+        and radius_under(*each) >= 0
         for each in value
     )  # fmt: skip
 

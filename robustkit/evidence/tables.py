@@ -52,8 +52,7 @@ from robustkit.evidence.stopped import with_sequences
 from robustkit.evidence.store import Store
 from robustkit.evidence.stored_corruptions import corrupted_verdicts
 from robustkit.evidence.union import ThreatEvidence, members, union_row
-from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import is_minimum, norm_name, radius
+from robustkit.primitives.threat import is_minimum, radius_under
 
 Rows = list[dict[str, Any]]
 
@@ -147,7 +146,7 @@ def _attacks(identity: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def _threats(identity: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
-        {"norm": norm, "eps": radius(norm_name(unmasked(norm)), eps_text), "eps_text": eps_text}
+        {"norm": norm, "eps": radius_under(norm, eps_text), "eps_text": eps_text}
         for norm, eps_text in identity["threats"]
     ]
 

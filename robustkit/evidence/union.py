@@ -16,8 +16,7 @@ from robustkit.checks.image_set import ImageSet
 from robustkit.evidence.audit import Audit
 from robustkit.evidence.clean_columns import CleanColumns
 from robustkit.evidence.results import result_row
-from robustkit.primitives.mask import unmasked
-from robustkit.primitives.threat import is_minimum, norm_name, radius
+from robustkit.primitives.threat import is_minimum, radius_under
 
 UNION: Final = "union"  # norm and role of the row
 _AND: Final = " + "
@@ -38,7 +37,9 @@ def members(threats: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
     """
     largest: dict[str, str] = {}
     for norm, eps_text in threats:
-        if not is_minimum(eps_text) and (norm not in largest or _size(norm, eps_text) > _size(norm, largest[norm])):
+        if not is_minimum(eps_text) and (
+            norm not in largest or radius_under(norm, eps_text) > radius_under(norm, largest[norm])
+        ):
             largest[norm] = eps_text
     return list(largest.items()) if len(largest) > 1 else []
 
@@ -67,7 +68,3 @@ def union_row(
     undecided = ImageSet.union(missing)
     row = result_row("worst-case", UNION, len(clean), len(robust), own, len(undecided), waiting)
     return {"norm": UNION, "eps": float("nan"), "eps_text": described(parts), **row}
-
-
-def _size(norm: str, eps_text: str) -> float:
-    return radius(norm_name(unmasked(norm)), eps_text)

@@ -16,7 +16,7 @@ from robustkit.evidence.rows import AttackRecord, OriginalRecord, WitnessRecord
 from robustkit.evidence.store import Store
 from robustkit.primitives.ball import NORMS
 from robustkit.primitives.mask import Mask, unmasked
-from robustkit.primitives.threat import ball, is_minimum, measured_in_images, norm_name
+from robustkit.primitives.threat import ball, is_minimum, measured_in_images, norm_name, radius_under
 
 KEPT = "kept"  # entry "adversarial" of the manifest of a run that kept them
 _SLACK = 1e-9  # of float64 sums
@@ -74,10 +74,10 @@ def missing_witnesses(store: Store, model: str) -> list[AttackRecord]:
     """Broken images whose adversarial example is stored neither at their radius nor at a smaller one."""
     kept: dict[tuple[str, str, int], list[float]] = {}
     for norm, eps_text, attack, sample in witness_places(store, model):
-        kept.setdefault((norm, attack, sample), []).append(_eps(norm, eps_text))
+        kept.setdefault((norm, attack, sample), []).append(radius_under(norm, eps_text))
     return [
         row for row in store.rows(AttackRecord, model)
-        if row.success and not any(eps <= _eps(row.norm, row.eps_text)
+        if row.success and not any(eps <= radius_under(row.norm, row.eps_text)
                                    for eps in kept.get((row.norm, row.attack, row.sample), ()))
     ]  # fmt: skip
 
@@ -99,7 +99,7 @@ def problems_of(witness: KeptWitness, masks: Mapping[str, Mask]) -> Iterator[str
         yield "has another distance than its row"
     norm = norm_name(unmasked(row.norm))
     if measured_in_images(norm) and not is_minimum(row.eps_text):
-        eps = _eps(row.norm, row.eps_text)
+        eps = radius_under(row.norm, row.eps_text)
         if float(ball(norm, eps).distance(x, x_adv)) > eps * (1 + _SLACK):
             yield f"lies outside the ball of {row.norm} {row.eps_text}"
     mask = mask_of(row.norm, masks)
@@ -121,7 +121,3 @@ def mask_of(norm: str, masks: Mapping[str, Mask]) -> Mask | None:
         return Mask.of("patch:" + ",".join(label.split("-")[1:]))
     except UserError:
         return None
-
-
-def _eps(norm: str, eps_text: str) -> float:
-    return ball(unmasked(norm), eps_text).eps

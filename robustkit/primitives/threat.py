@@ -123,6 +123,11 @@ def radius(norm: NormName, eps: float | str | Fraction) -> float:
     return value
 
 
+def radius_under(name: str, eps: float | str | Fraction) -> float:
+    """`radius` by a norm's name as evidence has it, with the label of a mask or without."""
+    return radius(norm_name(unmasked(name)), eps)
+
+
 def _number(eps: object) -> float:
     try:
         return float(eps)  # type: ignore[arg-type]
