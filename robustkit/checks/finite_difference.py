@@ -5,41 +5,20 @@ piecewise linear network is far inside of that. Straight-through estimators, gra
 functions that jump are outside; so are waves so fast that the gradient leads nowhere within a tenth of the radius.
 """
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
 from robustkit.checks.check import Rule
-from robustkit.checks.facts import ModelFacts, ProbeRecord
 from robustkit.checks.image_share import judge_share
-from robustkit.checks.local_loss import ROUNDING, LocalLoss, wanted_on_correct
-from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
+from robustkit.checks.local_loss import ROUNDING, LocalLoss, LocalProbe, Measured
 from robustkit.primitives.protocol import TrialCost
 
 _STREAM = 0x44494646
 _STEP = 1 / 10  # of the radius
-_PROBE = "gradient against finite differences over a tenth"
 _FACTOR = 2.0
 
 
-class DifferenceProbe:
-    """For each image, whether the loss changes by less than half or more than twice of what its gradient says."""
-
-    def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
-        return wanted_on_correct(facts, _PROBE)
-
-    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
-        return TrialCost(3, 1)
-
-    def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
-        local = LocalLoss.around(bench, wanted, _STREAM)
-        outside, ratio = differences(local, local.gradient(), _STEP)
-        for number, wrong, value in zip(wanted.images, outside.tolist(), ratio.tolist(), strict=False):
-            yield bench.record(wanted, number, wrong, value, 3, 1)
-
-
-def differences(local: LocalLoss, gradient: Tensor, step: float) -> tuple[Tensor, Tensor]:
+def differences(local: LocalLoss, gradient: Tensor, step: float) -> Measured:
     """Central differences along a gradient, against what it says.
 
     Args:
@@ -56,15 +35,18 @@ def differences(local: LocalLoss, gradient: Tensor, step: float) -> tuple[Tensor
     return _outside(predicted, high - low, torch.maximum(high.abs(), low.abs()))
 
 
-def _outside(predicted: Tensor, obtained: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+def _outside(predicted: Tensor, obtained: Tensor, size: Tensor) -> Measured:
     """Whether the change is outside of what the prediction and rounding allow, and their ratio where it is a number."""
     slack = ROUNDING * size.clamp(min=1)
     inside = (obtained >= predicted / _FACTOR - slack) & (obtained <= predicted * _FACTOR + slack)
     ratio = torch.where(predicted > slack, obtained / predicted, torch.ones_like(predicted))
-    return ~inside, ratio.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    return Measured(~inside, ratio.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
 
 
-PROBE = DifferenceProbe()
+PROBE = LocalProbe(
+    "gradient against finite differences over a tenth", _STREAM, TrialCost(3, 1),
+    lambda local: differences(local, local.gradient(), _STEP),
+)  # fmt: skip
 RULE = Rule(
     name="finite_difference",
     title="Short steps do what the gradient says",

@@ -1,26 +1,21 @@
 """An attack's loss around some images, for probes that compare it with what gradients say of it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from robustkit.checks.facts import ModelFacts
-from robustkit.checks.probing import ProbeBench, Wanted
+from robustkit.checks.facts import ModelFacts, ProbeRecord
+from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
 from robustkit.classifier.session import Session
 from robustkit.engine.margins import gradient_at
 from robustkit.primitives import noise, registry
-from robustkit.primitives.protocol import Attack, Trials
+from robustkit.primitives.protocol import Attack, TrialCost, Trials
 
 _COUNT = 32  # images for each threat
 ROUNDING = 1e-4  # of a loss, or absolute where that is below 1: smaller differences are rounding
-
-
-def wanted_on_correct(facts: ModelFacts, probe: str) -> Iterator[Wanted]:
-    """Some correctly classified images for a probe, at each threat that has gradients."""
-    for place in facts.differentiable:
-        yield Wanted(place, probe, facts.drawn(facts.correct, _COUNT))
 
 
 @dataclass(frozen=True)
@@ -75,3 +70,39 @@ class LocalLoss:
     def at(self, points: Tensor) -> Tensor:
         """`[n]` the loss at points."""
         return self.attack.objective(self.logits(points), self.trials)
+
+
+class Measured(NamedTuple):
+    """What a probe finds at each image."""
+
+    outcomes: Tensor  # [n] bool, whether it found what it looks for
+    values: Tensor  # [n]
+
+
+@dataclass(frozen=True)
+class LocalProbe:
+    """Passes around some correctly classified images, at each threat that has gradients.
+
+    Args:
+        name: what is done, with its settings.
+        stream: keeps its random directions apart from those of other probes.
+        cost: of one image.
+        measure: makes the passes.
+    """
+
+    name: str
+    stream: int
+    cost: TrialCost
+    measure: Callable[[LocalLoss], Measured]
+
+    def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
+        for place in facts.differentiable:
+            yield Wanted(place, self.name, facts.drawn(facts.correct, _COUNT))
+
+    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
+        return self.cost
+
+    def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
+        outcomes, values = self.measure(LocalLoss.around(bench, wanted, self.stream))
+        for number, found, value in zip(wanted.images, outcomes.tolist(), values.tolist(), strict=False):
+            yield bench.record(wanted, number, found, value, self.cost.forwards, self.cost.backwards)

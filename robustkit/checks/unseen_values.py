@@ -5,44 +5,29 @@ networks these move the logits by some per cent of what all do, at most; behind 
 image by a tenth to a half.
 """
 
-from collections.abc import Iterator
-
 import torch
 
 from robustkit.checks.check import Rule
-from robustkit.checks.facts import ModelFacts, ProbeRecord
 from robustkit.checks.image_share import judge_share
-from robustkit.checks.local_loss import LocalLoss, wanted_on_correct
-from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
+from robustkit.checks.local_loss import LocalLoss, LocalProbe, Measured
 from robustkit.primitives.protocol import TrialCost
 
 _STREAM = 0x554E5345
-_PROBE = "random moves of the values without a gradient"
 _SEEN = 0.1  # of the response of the logits
 
 
-class UnseenProbe:
-    """For each image, whether values without a gradient move the logits by a tenth of what all values do, or more."""
-
-    def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
-        return wanted_on_correct(facts, _PROBE)
-
-    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
-        return TrialCost(4, 1)
-
-    def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
-        local = LocalLoss.around(bench, wanted, _STREAM)
-        x, unseen = local.trials.x, local.gradient() == 0
-        partly = ~unseen.flatten(1).all(1)  # where nothing has a gradient, other checks say so
-        end = local.end(local.random_direction(0), local.radius)
-        still, far, there = (local.logits(each).double() for each in (x, end, torch.where(unseen, end, x)))
-        response = (far - still).norm(dim=1)
-        share = torch.where(partly & (response > 0), (there - still).norm(dim=1) / response, 0.0)
-        for number, value in zip(wanted.images, share.tolist(), strict=False):
-            yield bench.record(wanted, number, value >= _SEEN, value, 4, 1)
+def _moved(local: LocalLoss) -> Measured:
+    """Whether values without a gradient move the logits by a tenth of what all values do, or more."""
+    x, unseen = local.trials.x, local.gradient() == 0
+    partly = ~unseen.flatten(1).all(1)  # where nothing has a gradient, other checks say so
+    end = local.end(local.random_direction(0), local.radius)
+    still, far, there = (local.logits(each).double() for each in (x, end, torch.where(unseen, end, x)))
+    response = (far - still).norm(dim=1)
+    share = torch.where(partly & (response > 0), (there - still).norm(dim=1) / response, 0.0)
+    return Measured(share >= _SEEN, share)
 
 
-PROBE = UnseenProbe()
+PROBE = LocalProbe("random moves of the values without a gradient", _STREAM, TrialCost(4, 1), _moved)
 RULE = Rule(
     name="unseen_values",
     title="Pixel values with zero gradient do not change the logits",

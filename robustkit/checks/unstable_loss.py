@@ -6,51 +6,38 @@ smooth function the ratio is 1/64, in a random walk 1/8, in noise 1. From a quar
 an attack to follow the gradient.
 """
 
-from collections.abc import Iterator
-
 import torch
 
 from robustkit.checks.check import Rule
-from robustkit.checks.facts import ModelFacts, ProbeRecord
 from robustkit.checks.image_share import judge_share
-from robustkit.checks.local_loss import ROUNDING, LocalLoss, wanted_on_correct
-from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
+from robustkit.checks.local_loss import ROUNDING, LocalLoss, LocalProbe, Measured
 from robustkit.primitives.protocol import TrialCost
 
 _STREAM = 0x554E5354
 _DIRECTIONS = 8
 _SHORT = 1 / 64  # of the radius
 _ROUGH = 0.25
-_PROBE = f"loss at 1/64 of the radius against the radius, {_DIRECTIONS} random directions"
 
 
-class StabilityProbe:
-    """For each image, whether short random steps change the loss by more than a quarter of what long ones do."""
-
-    def wanted(self, facts: ModelFacts) -> Iterator[Wanted]:
-        return wanted_on_correct(facts, _PROBE)
-
-    def at_most(self, wanted: Wanted, attacks: RunAttacks) -> TrialCost:
-        return TrialCost(1 + 2 * _DIRECTIONS, 0)
-
-    def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
-        local = LocalLoss.around(bench, wanted, _STREAM)
-        clean = local.at(local.trials.x).double()
-        short, long = (
-            torch.stack([
-                (local.at(local.end(local.random_direction(draw), share * local.radius)).double() - clean).abs()
-                for draw in range(_DIRECTIONS)
-            ]).sum(0)
-            for share in (_SHORT, 1.0)
-        )  # fmt: skip
-        slack = _DIRECTIONS * ROUNDING * clean.abs().clamp(min=1)
-        rough = short > _ROUGH * long + slack
-        ratio = (short / long.clamp(min=1e-12)).clamp(max=1e6)
-        for number, found, value in zip(wanted.images, rough.tolist(), ratio.tolist(), strict=False):
-            yield bench.record(wanted, number, found, value, 1 + 2 * _DIRECTIONS, 0)
+def _rough(local: LocalLoss) -> Measured:
+    """Whether short random steps change the loss by more than a quarter of what long ones do."""
+    clean = local.at(local.trials.x).double()
+    short, long = (
+        torch.stack([
+            (local.at(local.end(local.random_direction(draw), share * local.radius)).double() - clean).abs()
+            for draw in range(_DIRECTIONS)
+        ]).sum(0)
+        for share in (_SHORT, 1.0)
+    )  # fmt: skip
+    slack = _DIRECTIONS * ROUNDING * clean.abs().clamp(min=1)
+    ratio = (short / long.clamp(min=1e-12)).clamp(max=1e6)
+    return Measured(short > _ROUGH * long + slack, ratio)
 
 
-PROBE = StabilityProbe()
+PROBE = LocalProbe(
+    f"loss at 1/64 of the radius against the radius, {_DIRECTIONS} random directions", _STREAM,
+    TrialCost(1 + 2 * _DIRECTIONS, 0), _rough,
+)  # fmt: skip
 RULE = Rule(
     name="unstable_loss",
     title="The loss is stable under tiny changes",
