@@ -22,6 +22,7 @@ from .options import (
 )
 from .output import command_line, dataset_label, output_folder
 from .repeated import OneValueEach
+from .requests import sample_count
 from .terminal import echo
 from .training import TrainingInputs, model_of, training_inputs
 
@@ -146,5 +147,5 @@ def _test_images(test: "Dataset", samples: Any) -> "Dataset":
     """The test images that are attacked."""
     from robustkit.data import DatasetPart, pick
 
-    count = None if samples == "all" else samples
+    count = sample_count(samples)
     return test if count is None or count >= len(test) else DatasetPart(test, tuple(pick(len(test), count)))

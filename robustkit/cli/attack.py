@@ -34,9 +34,9 @@ from .options import (
     weights_options,
 )
 from .repeated import OneValueEach
-from .requests import remedies_of, remote_of
+from .requests import remote_of
 from .terminal import echo
-from .training import model_of, threat_of
+from .training import classifier_of, model_of, threat_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from robustkit.adversarial_examples.making import AttackChoice
     from robustkit.adversarial_examples.model import Load
     from robustkit.adversarial_examples.picture_run import PictureRun
-    from robustkit.classifier.classifier import Classifier
     from robustkit.data import Dataset
     from robustkit.models import PixelModel
 
@@ -160,7 +159,7 @@ def _attack_pictures(options: dict[str, Any], known: "KnownImages") -> None:
         else:
             part.mkdir()
             comparisons = options["comparisons"]
-            run = PictureRun(_classifier(options, model), data, labels, classes, choice, part, comparisons)
+            run = PictureRun(classifier_of(options, model), data, labels, classes, choice, part, comparisons)
             outcomes = _print_and_store(run, part)
     _print_count(outcomes, labels, data.shape, choice, options["out"])
 
@@ -255,13 +254,6 @@ def _classes(names: tuple[str, ...], model: "PixelModel") -> "ClassNames":
     return ClassNames(names, model.num_classes)
 
 
-def _classifier(options: dict[str, Any], model: "PixelModel") -> "Classifier":
-    from robustkit.classifier.classifier import Classifier
-    from robustkit.host.environment import chosen_device
-
-    return Classifier(model.to(chosen_device(options["device"])), **remedies_of(options))
-
-
 def _labels(options: dict[str, Any], classes: "ClassNames", count: int) -> list[int | None]:
     """The label of `--label` for each image; none without it."""
     return [] if options["label"] is None else [classes.number(options["label"])] * count
@@ -301,7 +293,7 @@ def _attack_floats(
     """Attack images and write one file of floats; returns the outcomes."""
     from robustkit.adversarial_examples.array_run import attack_arrays
 
-    done = attack_arrays(_classifier(options, model), x, labels, choice, part, sources)
+    done = attack_arrays(classifier_of(options, model), x, labels, choice, part, sources)
     for row, outcome in enumerate(done.outcomes):
         change = classes.text(int(done.y[row]))
         if outcome == "broken":

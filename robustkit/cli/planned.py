@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from .conditions import check_measured
 from .options import data_of
-from .requests import smoothing_of
+from .requests import sample_count, smoothing_of
 from .terminal import echo
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def print_plan(options: dict[str, Any]) -> None:
     threats = threats_of(options["norms"], options["radii"], data.threats, mask)
     surrogates = options["surrogates"]
     queried = ["+".join(surrogates)] if options["surrogate_ensemble"] and surrogates else surrogates
-    numbers = pick(len(data), None if options["samples"] == "all" else options["samples"])
+    numbers = pick(len(data), sample_count(options["samples"]))
     planned = plan(with_examples(options["attacks"], data, numbers), threats, queried, options["audit"])
     check_measured(options["fail_under"], planned)
     smoothing = smoothing_of(options)

@@ -20,11 +20,9 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
 
     return EvaluationRequest(
         options["models"], dataset=data_of(options), attacks=options["attacks"], norm=options["norms"],
-        eps=options["radii"], mask=options["mask"], samples=_samples(options),
+        eps=options["radii"], mask=options["mask"], samples=sample_count(options["samples"]),
         batch_size=options["batch_size"], device=options["device"], seed=options["seed"],
-        weights=options["weights"] or None, names=options["names"], num_classes=options["num_classes"],
-        mean=options["mean"], std=options["std"], train=options["train"], retrain=options["retrain"],
-        random_init=options["random_init"],
+        weights=options["weights"] or None, names=options["names"],
         numerics=Numerics(
             not options["no_fold"], None, options["compiled"], options["cuda_graphs"], options["bf16"], options["tf32"]
         ),
@@ -36,7 +34,7 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
         remote=remote_of(options),
         keep_adversarial=options["keep_adversarial"], declared=options["fail_under"], checks=options["checks"],
         shard=options["shard"], workers=options["workers"], backend=options["backend"],
-        ray_address=options["ray_address"], watch=bars, **remedies_of(options),
+        ray_address=options["ray_address"], watch=bars, **loading_of(options), **remedies_of(options),
     )  # fmt: skip
 
 
@@ -47,10 +45,9 @@ def evaluation_of_one_model(options: dict[str, Any], attack: str, bars: Any) -> 
 
     return resolve(EvaluationRequest(
         options["model"], dataset=data_of(options), attacks=attack, norm=options["norm"] or (),
-        eps=options["eps"] or (), samples=_samples(options), batch_size=options["batch_size"],
-        device=options["device"], seed=options["seed"], weights=options["weights"] or None,
-        num_classes=options["num_classes"], mean=options["mean"], std=options["std"], train=options["train"],
-        retrain=options["retrain"], random_init=options["random_init"], watch=bars, **remedies_of(options),
+        eps=options["eps"] or (), samples=sample_count(options["samples"]), batch_size=options["batch_size"],
+        device=options["device"], seed=options["seed"], weights=options["weights"] or None, watch=bars,
+        **loading_of(options), **remedies_of(options),
     ))  # fmt: skip
 
 
@@ -93,8 +90,15 @@ def remote_of(options: dict[str, Any]) -> "RemoteAccess | None":
     return RemoteAccess(**given) if given else None
 
 
-def _samples(options: dict[str, Any]) -> int | None:
-    return None if options["samples"] == "all" else options["samples"]
+def sample_count(samples: int | str) -> int | None:
+    """The number that `--samples` gives; None for all images."""
+    return None if samples == "all" else int(samples)
+
+
+def loading_of(options: dict[str, Any]) -> dict[str, Any]:
+    """How models given by name are loaded, apart from their weights."""
+    names = ("num_classes", "mean", "std", "train", "retrain", "random_init")
+    return {name: options[name] for name in names}
 
 
 def remedies_of(options: dict[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from robustkit.errors import NoSplitError, UserError
 
+from .requests import loading_of, remedies_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from robustkit.black_box import RemoteAccess
+    from robustkit.classifier.classifier import Classifier
     from robustkit.data import Dataset, UsualThreat
     from robustkit.evaluation.threats import Threat
     from robustkit.models.pixels import PixelModel
@@ -81,11 +84,17 @@ def model_of(
     from robustkit.models import load_model
 
     return load_model(
-        options["model"], dataset=data, weights=options["weights"], num_classes=options["num_classes"],
-        mean=options["mean"], std=options["std"], train=options["train"], retrain=options["retrain"],
-        random_init=options["random_init"], report=training_reporter(bars),
-        remote=remote or RemoteAccess(),
+        options["model"], dataset=data, weights=options["weights"], report=training_reporter(bars),
+        remote=remote or RemoteAccess(), **loading_of(options),
     )  # fmt: skip
+
+
+def classifier_of(options: dict[str, Any], model: "PixelModel") -> "Classifier":
+    """The model on the device of `--device`, attacked as the options say."""
+    from robustkit.classifier.classifier import Classifier
+    from robustkit.host.environment import chosen_device
+
+    return Classifier(model.to(chosen_device(options["device"])), **remedies_of(options))
 
 
 def training_data(test: "Dataset", share: float | None) -> tuple["Dataset", "Dataset"]:

@@ -24,9 +24,9 @@ from .options import (
 )
 from .output import how_to_go_on
 from .repeated import OneValueEach
-from .requests import remedies_of
+from .requests import sample_count
 from .terminal import echo
-from .training import model_of, threat_of
+from .training import classifier_of, model_of, threat_of
 
 if TYPE_CHECKING:
     from robustkit.adversarial_examples.universal_files import JudgedOn, UniversalChoice
@@ -170,13 +170,11 @@ def _splits(options: dict[str, Any], test: "Dataset") -> "tuple[Dataset, Dataset
 
 
 def _classifier(options: dict[str, Any], name: str, weights: str | None, data: "Dataset") -> "Classifier":
-    from robustkit.classifier.classifier import Classifier
     from robustkit.host.bars import Bars
-    from robustkit.host.environment import chosen_device
 
     with Bars(options["quiet"]) as bars:  # closed before the fit, which shows a bar of its own
         model = model_of({**options, "model": name, "weights": weights}, data, bars)
-    return Classifier(model.to(chosen_device(options["device"])), **remedies_of(options))
+    return classifier_of(options, model)
 
 
 def _classifiers(options: dict[str, Any], data: "Dataset") -> "tuple[Classifier, ...]":
@@ -235,7 +233,7 @@ def _images(data: "Dataset", samples: int | str) -> Any:
 def _used(data: "Dataset", samples: int | str) -> "Dataset":
     from robustkit.data import DatasetPart, pick
 
-    return DatasetPart(data, tuple(pick(len(data), None if samples == "all" else int(samples))))
+    return DatasetPart(data, tuple(pick(len(data), sample_count(samples))))
 
 
 def _print(fitted: "FittedPerturbation", choice: "UniversalChoice", judgements: "list[JudgedOn]") -> None:

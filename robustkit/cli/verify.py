@@ -12,7 +12,7 @@ from robustkit.limits import shown
 
 from .options import data_of, data_options, device_option, server_options, weights_options
 from .repeated import OneValueEach
-from .requests import remote_of
+from .requests import loading_of, remote_of
 from .status import MENDABLE
 from .terminal import echo
 
@@ -156,10 +156,8 @@ def _judged_again(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
     identity, data = run.manifest["identity"], data_of(options)
     data, ids = same_data(identity, data)
     request = EvaluationRequest(
-        options["models"], weights=options["weights"] or None, names=options["names"],
-        num_classes=options["num_classes"], mean=options["mean"], std=options["std"], train=options["train"],
-        retrain=options["retrain"], random_init=options["random_init"], device=options["device"],
-        remote=remote_of(options),
+        options["models"], weights=options["weights"] or None, names=options["names"], device=options["device"],
+        remote=remote_of(options), **loading_of(options),
     )  # fmt: skip
     classifiers = attacked_classifiers(request, data, chosen_device(options["device"]))
     store = Store(run.folder, reading=True)
