@@ -6,11 +6,13 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from robustkit.checks.facts import Level, ModelFacts
 from robustkit.checks.probing import CheckProbe
+from robustkit.statistics.intervals import proportion
 
 Status = Literal["ok", "warning", "failed", "not_applicable", "not_run"]
 Severity = Literal["info", "minor", "major", "invalidating"]
 
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
+_FEWEST = 2  # images: one can be luck
 
 
 class Finding(NamedTuple):
@@ -89,6 +91,15 @@ def not_run(threat: str = "") -> Finding:
 def graded(*, failed: bool, warning: bool) -> Status:
     """The status of a rule that applies."""
     return "failed" if failed else "warning" if warning else "ok"
+
+
+def graded_share(found: int, images: int, *, noted: float, wrong: float) -> Status:
+    """The status of a rule that found something on two images or more, by the lower end of the interval of their share.
+
+    Without images it is "ok".
+    """
+    many, low = found >= _FEWEST, proportion(found, images).low
+    return graded(failed=many and low > wrong, warning=many and low > noted)
 
 
 def reaches(level: Level, asked: Level) -> bool:

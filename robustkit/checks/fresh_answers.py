@@ -7,11 +7,9 @@ randomness is not the same at every query.
 
 from collections.abc import Iterator
 
-from robustkit.checks.check import Finding, Rule, graded
+from robustkit.checks.check import Finding, Rule, graded_share
 from robustkit.checks.facts import ModelFacts, RunThreat
-from robustkit.statistics.intervals import proportion
 
-_FEWEST = 2
 _NOTED, _WRONG = 0.05, 0.2  # lower end of the share of errors that do not hold
 
 
@@ -31,10 +29,8 @@ def _finding(place: RunThreat, facts: ModelFacts) -> Finding:
         known = rows.broken & set(answers)
         errors |= known
         lost |= {number for number in known if 2 * answers[number].right > answers[number].draws}
-    low = proportion(len(lost), len(errors)).low if errors else 0.0
-    many = len(lost) >= _FEWEST
     text = f"{len(lost)} of {len(errors)} adversarial examples are classified correctly by most of their fresh draws."
-    status = graded(failed=many and low > _WRONG, warning=many and low > _NOTED)
+    status = graded_share(len(lost), len(errors), noted=_NOTED, wrong=_WRONG)
     return Finding(place.text, status, text, tuple(sorted(lost)), {"lost": len(lost), "errors": len(errors)})
 
 

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Iterator
 
-from robustkit.checks.check import Finding, Status, graded, not_run
+from robustkit.checks.check import Finding, Status, graded_share, not_run
 from robustkit.checks.facts import ModelFacts
 from robustkit.checks.probing import REFUSED, CheckProbe
 from robustkit.checks.survivors import why_no_gradients
-from robustkit.statistics.intervals import proportion
 
 # Lower end of the share of images. One in twenty can be a flat or a bent spot of an honest network.
 _NOTED, _WRONG = 0.05, 0.2
-_FEWEST = 2
 
 
 def judge_share(
@@ -38,9 +36,7 @@ def judge_share(
                 yield Finding(each.place.text, when_refused, refused)
                 continue
             found = tuple(row.sample for row in rows if row.outcome)
-            low = proportion(len(found), len(rows)).low if rows else 0.0
-            many = len(found) >= _FEWEST
-            status = graded(failed=many and low > _WRONG, warning=many and low > _NOTED)
+            status = graded_share(len(found), len(rows), noted=_NOTED, wrong=_WRONG)
             text = f"on {len(found)} of {len(rows)} images {what}."
             yield Finding(each.place.text, status, text, found, {"found": len(found), "images": len(rows)})
 

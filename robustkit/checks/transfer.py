@@ -6,12 +6,10 @@ ones. The stored examples of the run's other models are tried, which costs a for
 
 from collections.abc import Iterator
 
-from robustkit.checks.check import Finding, Rule, graded, not_run
+from robustkit.checks.check import Finding, Rule, graded_share, not_run
 from robustkit.checks.facts import ModelFacts, RunThreat, StoredWitness
 from robustkit.checks.stored_examples import StoredExamplesProbe
-from robustkit.statistics.intervals import proportion
 
-_FEWEST = 2
 _NOTED, _WRONG = 0.02, 0.1  # lower end of the share of the survivors with a foreign witness
 
 
@@ -42,9 +40,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
             yield not_run(place.text)
             continue
         tried, broken = len(examples.tried), len(examples.wrong)
-        low = proportion(broken, tried).low
-        many = broken >= _FEWEST
-        status = graded(failed=many and low > _WRONG, warning=many and low > _NOTED)
+        status = graded_share(broken, tried, noted=_NOTED, wrong=_WRONG)
         text = f"adversarial examples of other models broke {broken} of {tried} survivors."
         yield Finding(place.text, status, text, tuple(sorted(examples.wrong)), {"broken": broken, "tried": tried})
 
