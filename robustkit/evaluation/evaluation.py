@@ -8,7 +8,6 @@ import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from datetime import datetime, timezone
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -35,7 +34,7 @@ from robustkit.evidence.store import Store
 from robustkit.evidence.tables import summarised
 from robustkit.evidence.witnesses import KEPT
 from robustkit.host.arguments import bound_arguments
-from robustkit.host.environment import environment
+from robustkit.host.environment import environment, mixed, now
 from robustkit.host.progress import ProgressWatch, WorkWatch
 from robustkit.paths import user_path
 
@@ -151,7 +150,7 @@ def _finish(store: Store, identity: dict[str, Any], shard: Shard | None) -> None
     finished = manifest.get("finished") if shard is None else manifest["shard"]["finished"]
     # An attack that has nothing to do, or models in another order, change the request and add no row.
     if finished is None or digest(manifest["identity"]) != digest(identity):
-        store.set_manifest(identity=identity, **_state(shard, _now()))
+        store.set_manifest(identity=identity, **_state(shard, now()))
 
 
 def _state(shard: Shard | None, finished: str | None) -> dict[str, Any]:
@@ -225,19 +224,14 @@ def _keeping(store: Store, evaluation: Evaluation) -> Evaluation:
 def _begin(store: Store, evaluation: Evaluation, identity: dict[str, Any]) -> None:
     manifest, here = store.manifest(), environment(evaluation.device)
     if store.empty:
-        store.set_manifest(created=_now(), command=this_command(), seconds={}, warnings=[])
+        store.set_manifest(created=now(), command=this_command(), seconds={}, warnings=[])
         store.set_manifest(**({"adversarial": KEPT} if evaluation.keep_adversarial else {}))
         store.set_manifest(**({"declared": list(evaluation.declared)} if evaluation.declared else {}))
         manifest = {}
-    before = manifest.get("environment", here)
-    mixed = [
-        f"Parts of this run were made with {key} {before[key]} and parts with {here[key]}."
-        for key in ("robustkit", "torch", "device")
-        if before[key] != here[key]
-    ]
+    changes = mixed([manifest.get("environment", here), here])
     store.set_manifest(
         robustkit=here["robustkit"], identity=identity, environment=here, **_state(evaluation.shard, None),
-        warnings=[*manifest.get("warnings", []), *mixed],
+        warnings=[*manifest.get("warnings", []), *changes],
     )  # fmt: skip
 
 
@@ -250,7 +244,3 @@ def _remember_answers(store: Store, evaluation: Evaluation, probes: Probes, crew
         store.set_answers(each for each in crew.answers() if (each.role, each.model) in names)
         return
     store.set_answers(probes.record(role, each) for role, each in missing)
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from robustkit.errors import UserError
+from robustkit.evaluation.lanes import NOTED_BY_NAME
 from robustkit.evaluation.merged_checks import joined_level
 from robustkit.evidence.checked import USUAL
+from robustkit.host.environment import mixed
 from robustkit.primitives.threat import radius_under
 
 _SAME = {
@@ -65,9 +67,9 @@ def joined_manifest(
         "identity": identity, "robustkit": first["robustkit"], "environment": first["environment"],
         "created": min(manifest["created"] for manifest in manifests), "seconds": seconds,
         "command": " && ".join(dict.fromkeys(manifest["command"] for manifest in manifests)),
-        "warnings": list(dict.fromkeys([*warnings, *_mixed(manifests)])),
+        "warnings": list(dict.fromkeys([*warnings, *mixed([manifest["environment"] for manifest in manifests])])),
     }  # fmt: skip
-    for key in ("randomized", "bisected", "gradient_stops"):
+    for key in NOTED_BY_NAME:
         parts = [(name, manifest.get(key, {})) for name, manifest in zip(names, manifests, strict=True)]
         values = _agreeing(key, parts)
         entries |= {key: values} if values else {}
@@ -112,16 +114,6 @@ def _threats(lists: Sequence[Sequence[Sequence[str]]]) -> list[list[str]]:
     norms = list(dict.fromkeys(norm for norm, _ in together))
     ordered = sorted(together, key=lambda each: (norms.index(each[0]), radius_under(*each)))
     return [list(each) for each in ordered]
-
-
-def _mixed(manifests: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Sentences about parts that were made by other versions, or on other devices."""
-    sentences = []
-    for key in ("robustkit", "torch", "device"):
-        values = list(dict.fromkeys(str(manifest["environment"].get(key)) for manifest in manifests))
-        if len(values) > 1:
-            sentences.append(f"Parts of this run were made with {key} {' and parts with '.join(values)}.")
-    return sentences
 
 
 def _agreeing(what: str, parts: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from typing import Any, Final
 from robustkit.errors import UserError
 from robustkit.evidence.rows import AnswerRecord, Row
 
-# Entries of a manifest that the part of a run which is about one model adds to.
-NOTED: Final[tuple[str, ...]] = ("warnings", "randomized", "bisected", "gradient_stops")
+# Entries of a manifest that the part of a run which is about one model adds to: sentences, and values by name.
+NOTED_BY_NAME: Final[tuple[str, ...]] = ("randomized", "bisected", "gradient_stops")
+NOTED: Final = ("warnings", *NOTED_BY_NAME)
 HOST_LOST: Final = "host lost"  # how a worker ends whose host is gone, or was never there
 
 

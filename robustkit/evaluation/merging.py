@@ -6,7 +6,6 @@ Evidence is copied row by row. A row that two runs have must be the same in both
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from robustkit.evidence.rows import (
 from robustkit.evidence.run import Run
 from robustkit.evidence.store import SCHEMA, Store
 from robustkit.evidence.tables import summarised
+from robustkit.host.environment import now
 from robustkit.paths import user_path
 
 _KINDS: tuple[type[Any], ...] = (
@@ -120,7 +120,7 @@ def _filled(part: Path, sources: Sequence[Store]) -> tuple[str, ...]:
         missing = tuple(_missing(summarised(target, part)))
         if not missing:
             finished = [manifest.get("shard", manifest)["finished"] for manifest in manifests]
-            target.set_manifest(finished=max(finished) if all(finished) else _now())
+            target.set_manifest(finished=max(finished) if all(finished) else now())
     finally:
         target.close()
     return missing
@@ -218,7 +218,3 @@ def _missing(run: Run) -> Iterator[str]:
     for entry in run.manifest["identity"]["models"]:
         if entry["name"] not in set(run.results["model"]):
             yield f"{entry['name']}: everything"
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

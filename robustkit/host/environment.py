@@ -3,6 +3,8 @@
 import os
 import platform
 import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -28,6 +30,21 @@ def environment(device: torch.device) -> dict[str, Any]:
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
     }
+
+
+def mixed(environments: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Sentences about parts of a run that were made by other versions, or on other devices."""
+    sentences = []
+    for key in ("robustkit", "torch", "device"):
+        values = dict.fromkeys(str(each.get(key)) for each in environments)
+        if len(values) > 1:
+            sentences.append(f"Parts of this run were made with {key} {' and parts with '.join(values)}.")
+    return sentences
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def chosen_device(text: str) -> torch.device:
