@@ -59,8 +59,8 @@ def _require_same_plan(names: Sequence[str], identities: Sequence[Mapping[str, A
     first = _without_sources(identities[0])
     for name, identity in zip(names[1:], identities[1:], strict=True):
         other = _without_sources(identity)
-        differences = [*changed(first, other), *changed(other, first)] if other != first else []
         if other != first:
+            differences = [*changed(first, other), *changed(other, first)]
             what = differences[0] if differences else "its settings are others"
             raise UserError(f"{name} is a shard of another run than {names[0]}: {what}; merge shards of one command.")
 
