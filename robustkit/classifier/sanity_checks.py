@@ -14,6 +14,7 @@ from robustkit.classifier.logits import logits_of, require_finite
 from robustkit.classifier.randomized import Randomized
 from robustkit.classifier.rows_apart import check_rows_apart
 from robustkit.classifier.session import Session
+from robustkit.data import Dataset
 from robustkit.data.checks import require_channels_first
 from robustkit.errors import UserError
 from robustkit.primitives.rows import rows_not_finite
@@ -45,6 +46,12 @@ def checked_images(x: Tensor, bounds: tuple[float, float], numbers: Sequence[int
             "with the normalisation inside the model (mean=, std=), or declare their bounds."
         )
     return x.clamp(low, high)
+
+
+def checked_batch(data: Dataset, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """`Dataset.batch`, with images in [0, 1] that `checked_images` has looked at."""
+    x, y = data.batch(numbers)
+    return checked_images(x, (0, 1), numbers), y
 
 
 def checked_labels(y: Tensor, count: int, classes: int, what: str = "label") -> Tensor:

@@ -16,7 +16,7 @@ from robustkit.classifier.generators import reseed
 from robustkit.classifier.isolation import answering
 from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.logits import logits_of
-from robustkit.classifier.sanity_checks import checked_images
+from robustkit.classifier.sanity_checks import checked_batch
 from robustkit.data import Dataset
 from robustkit.errors import UserError
 from robustkit.evidence.rows import AnswerRecord
@@ -106,7 +106,7 @@ class Probes:
         return torch.cat([images[:count], _noise(_half(images), images.shape[1:]).to(images)])
 
     def _read(self, part: Sequence[int]) -> Tensor:
-        return checked_images(self.data.batch(part)[0], (0, 1), part)
+        return checked_batch(self.data, part)[0]
 
 
 def _half(images: Tensor) -> int:

@@ -12,7 +12,7 @@ from robustkit.checks.facts import ProbeRecord
 from robustkit.classifier.growth import growth_on
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.oracle import OracleCost, Plain
-from robustkit.classifier.sanity_checks import checked_images, checked_scores
+from robustkit.classifier.sanity_checks import checked_batch, checked_scores
 from robustkit.classifier.session import Session
 from robustkit.data.pictures import LazyData
 from robustkit.data.read_ahead import read_ahead
@@ -28,7 +28,7 @@ from robustkit.evaluation.run_log import RunLog
 from robustkit.evidence.rows import NearnessRecord, Row
 
 COMMIT_SECONDS = 0.5  # a finished image waits this long for its verdict, and then for its commit
-_READ_AT_ONCE = 64  # images read from the data set together
+READ_AT_ONCE = 64  # images read from the data set together
 
 
 class Sessions(NamedTuple):
@@ -87,7 +87,7 @@ class AttackPart:
     def jobs(self, only: Numbers | None = None) -> Iterator[Job]:
         """Some images, or all, read a few at a time; targeted attacks aim at near classes, if known."""
         attack, surrogate = self.attack, self.sessions.surrogate(self.attack)
-        parts = parts_of(self.todo if only is None else only, _READ_AT_ONCE)
+        parts = parts_of(self.todo if only is None else only, READ_AT_ONCE)
         # On a GPU files are decoded while it works. On a CPU the decoder would take the time from the model.
         ahead = self.given.device.type == "cuda" and isinstance(self.evaluation.data, LazyData)
         read = read_ahead(self._read, parts) if ahead else ((part, self._read(part)) for part in parts)
@@ -135,8 +135,7 @@ class AttackPart:
 
     def _read(self, part: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Images and labels in the host's memory; pinned for a GPU, so that the copy to it waits for nothing."""
-        x, y = self.evaluation.data.batch(part)
-        x = checked_images(x, (0, 1), part)
+        x, y = checked_batch(self.evaluation.data, part)
         return x.pin_memory() if self.given.device.type == "cuda" else x, y
 
     def _rankings(

@@ -7,7 +7,7 @@ from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
 from robustkit.checks.probing import REFUSED, CheckProbe, ImageBatch, ProbeBench, Wanted
 from robustkit.checks.register import probes_of
 from robustkit.classifier.classifier import Classifier
-from robustkit.classifier.sanity_checks import checked_images
+from robustkit.classifier.sanity_checks import checked_batch
 from robustkit.errors import UserError
 from robustkit.evaluation.plan import checks_stage
 from robustkit.evaluation.resolved import Evaluation
@@ -72,9 +72,8 @@ class ModelChecks:
         return self.evaluation.plan.attacks_at(*place)
 
     def _images(self, numbers: Sequence[int]) -> ImageBatch:
-        x, y = self.evaluation.data.batch(list(numbers))
-        placed = self.classifier.input_format().moved(checked_images(x, (0, 1), numbers))
-        return ImageBatch(tuple(numbers), placed, y.long().cpu())
+        x, y = checked_batch(self.evaluation.data, list(numbers))
+        return ImageBatch(tuple(numbers), self.classifier.input_format().moved(x), y.long().cpu())
 
 
 def _rows(probe: CheckProbe, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:

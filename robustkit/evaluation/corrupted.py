@@ -9,13 +9,13 @@ from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.sanity_checks import checked_scores
 from robustkit.classifier.session import Session
 from robustkit.common_corruptions.suite import CorruptionLevel, hash_of, images_of
+from robustkit.evaluation.attacking import READ_AT_ONCE
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evidence.rows import CorruptedRecord
 from robustkit.evidence.store import Store
 from robustkit.evidence.stored_corruptions import corrupted_verdicts
 from robustkit.host.progress import ProgressWatch
 
-_READ_AT_ONCE = 64  # images read from the data set together
 _NUMBERS = 40  # bits that the numbers of images take; the name of a cell lies above them
 
 
@@ -58,8 +58,8 @@ class CorruptedImages:
         done = sum(len(chosen & self._done.get(cell, set())) for cell in self.cells)
         self.watch.stage(f"{self.model} corruptions", len(ids) * len(self.cells), done)
         right = fresh = 0
-        for start in range(0, len(ids), _READ_AT_ONCE):
-            part = ids[start : start + _READ_AT_ONCE]
+        for start in range(0, len(ids), READ_AT_ONCE):
+            part = ids[start : start + READ_AT_ONCE]
             clean, y = self.evaluation.data.batch(part)
             label = dict(zip(part, y.tolist(), strict=True))
             row_of = {number: row for row, number in enumerate(part)}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.classifier import Classifier
-from robustkit.classifier.sanity_checks import checked_images
+from robustkit.classifier.sanity_checks import checked_batch
 from robustkit.classifier.session import Session
 from robustkit.data import Dataset, pick
 from robustkit.data.eight_bits import EightBitImages
@@ -119,7 +119,7 @@ def rejudged(
     entry = next(each for each in identity["models"] if each["name"] == name)
     difference = _difference(store, entry, classifier, Probes(data, ids))
     clean = store.clean(name)
-    images = checked_images(data.batch(ids[:_AT_ONCE])[0], (0, 1), ids[:_AT_ONCE])
+    images, _ = checked_batch(data, ids[:_AT_ONCE])
     given = classifier.input_format()
     examples, not_broken, other_images = 0, set[int](), set[int]()
     with classifier.session(given.moved(images), identity["seed"]) as session:
@@ -178,9 +178,8 @@ def _wrong_predictions(session: Session, clean: Mapping[int, CleanRecord], data:
     numbers = sorted(clean)
     for start in range(0, len(numbers), _AT_ONCE):
         part = numbers[start : start + _AT_ONCE]
-        x, y = data.batch(part)
-        points = session.input.moved(checked_images(x, (0, 1), part))
-        labels = predictions(session, points, [clean[number].pred for number in part])
+        x, y = checked_batch(data, part)
+        labels = predictions(session, session.input.moved(x), [clean[number].pred for number in part])
         for number, label, true in zip(part, labels, y.tolist(), strict=True):
             if label != clean[number].pred or clean[number].label != true:
                 yield number

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from robustkit.classifier.classifier import Classifier
-from robustkit.classifier.sanity_checks import checked_images
+from robustkit.classifier.sanity_checks import checked_batch
 from robustkit.classifier.session import Session
 from robustkit.common_corruptions.choice import corruption_suite
 from robustkit.common_corruptions.suite import GENERATED, CorruptionLevel, CorruptionSuite, hash_of, images_of
@@ -68,7 +68,7 @@ def rejudged_corrupted(
         rows.setdefault(CorruptionLevel(row.corruption, row.severity), {})[row.sample] = row
     asked, others, wrong = 0, 0, set[int]()
     given = classifier.input_format()
-    images = checked_images(data.batch(ids[:_AT_ONCE])[0], (0, 1), ids[:_AT_ONCE])
+    images, _ = checked_batch(data, ids[:_AT_ONCE])
     with classifier.session(given.moved(images), store.manifest()["identity"]["seed"]) as session:
         for start in range(0, len(ids), _AT_ONCE):
             part = ids[start : start + _AT_ONCE]

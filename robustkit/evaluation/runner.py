@@ -14,11 +14,11 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.oracle import Plain
 from robustkit.classifier.randomized import Randomized
-from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_model, checked_scores
+from robustkit.classifier.sanity_checks import changed_since_start, checked_batch, checked_model, checked_scores
 from robustkit.classifier.session import Session
 from robustkit.classifier.smoothed import Smoothed
 from robustkit.data.eight_bits import EightBitImages
-from robustkit.evaluation.attacking import COMMIT_SECONDS, AttackPart, LeftOut, Sessions, attacked
+from robustkit.evaluation.attacking import COMMIT_SECONDS, READ_AT_ONCE, AttackPart, LeftOut, Sessions, attacked
 from robustkit.evaluation.corrupted import CorruptedImages
 from robustkit.evaluation.ensemble_fit import misfits
 from robustkit.evaluation.image_marks import Numbers
@@ -34,7 +34,6 @@ from robustkit.host.progress import ProgressWatch
 from robustkit.statistics.randomized_smoothing import radius_factor
 
 _JUDGED_AT_LEAST = 16  # clean images: fewer take as long on a CPU
-_READ_AT_ONCE = 64  # images read from the data set together
 OPENED_WITH = 64  # images that a session is opened with
 
 
@@ -94,7 +93,8 @@ class ModelRun:
     def opened(self) -> Iterator[Sessions]:
         """The models, ready to be queried and looked over, while the context lasts."""
         evaluation = self.evaluation
-        images = self._images(first_images(evaluation.ids, self.ledger.store.failed(self.name)))
+        first, _ = checked_batch(evaluation.data, first_images(evaluation.ids, self.ledger.store.failed(self.name)))
+        images = self._input.moved(first)
         with ExitStack() as stack:
             session = stack.enter_context(self.classifier.session(images, evaluation.seed))
             surrogates = {each.name: stack.enter_context(each.session(images, evaluation.seed))
@@ -150,12 +150,12 @@ class ModelRun:
         todo, place, size = ledger.clean_todo, 0, 1 if smoothed else _JUDGED_AT_LEAST
         while part := todo[place : place + size].tolist():
             start, place = time.monotonic(), place + len(part)
-            x, y = self.evaluation.data.batch(part)
-            ledger.write(self._clean_rows(session, self._checked(x, part), y, part))
+            x, y = checked_batch(self.evaluation.data, part)
+            ledger.write(self._clean_rows(session, self._input.moved(x), y, part))
             self.watch.advance(len(part), ledger.clean_correct / ledger.clean_done)
             if not smoothed:
                 quick = time.monotonic() - start < COMMIT_SECONDS / 2
-                size = min(2 * size, _READ_AT_ONCE) if quick else _JUDGED_AT_LEAST
+                size = min(2 * size, READ_AT_ONCE) if quick else _JUDGED_AT_LEAST
 
     def _clean_rows(self, session: Session, images: Tensor, y: Tensor, part: Sequence[int]) -> list[Row]:
         """Predictions for clean images and, of a smoothed model, what is certain about them."""
@@ -179,9 +179,6 @@ class ModelRun:
             *certificate_records(self.name, part, votes.selection.argmax(1), votes.estimation, certified),
         ]
 
-    def _images(self, part: Sequence[int]) -> Tensor:
-        return self._checked(self.evaluation.data.batch(part)[0], part)
-
     @cached_property
     def _pictured(self) -> frozenset[int]:
         """The images of which there are pictures."""
@@ -191,9 +188,6 @@ class ModelRun:
     def _input(self) -> InputFormat:
         # For as long as this object: the model stays where it is during its run.
         return self.classifier.input_format()
-
-    def _checked(self, x: Tensor, part: Sequence[int]) -> Tensor:
-        return self._input.moved(checked_images(x, (0, 1), part))
 
     def _warn(self, classifier: Classifier, session: Session, images: Tensor) -> None:
         for warning in checked_model(classifier, session, images):
@@ -229,7 +223,7 @@ class ModelRun:
 
     def _warn_of_rounding(self) -> None:
         data = self.evaluation.data
-        if isinstance(data, EightBitImages) and data.changes(self.evaluation.ids[:_READ_AT_ONCE]):
+        if isinstance(data, EightBitImages) and data.changes(self.evaluation.ids[:READ_AT_ONCE]):
             self.log.warn(
                 f"A server gets pictures of 8 bits, and the images of {data.name} have more levels; every image of "
                 "this run is rounded to 256 levels first."

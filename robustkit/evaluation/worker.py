@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from robustkit.classifier.sanity_checks import checked_images
+from robustkit.classifier.sanity_checks import checked_batch
 from robustkit.evaluation.answers import Probes, answers
 from robustkit.evaluation.fingerprint import fingerprint
 from robustkit.evaluation.lanes import LaneFailed, Opening, Ready, Trying
@@ -46,7 +46,7 @@ def _try_singly(evaluation: Evaluation, opening: Opening, connection: Coordinato
     for each in (*evaluation.classifiers, *evaluation.surrogates):
         for image in sorted(first, key=lambda image: image in opening.suspects):
             connection.send(Trying(each.name, image))
-            answers(each, checked_images(evaluation.data.batch([image])[0], (0, 1), [image]))
+            answers(each, checked_batch(evaluation.data, [image])[0])
         connection.send(Trying(each.name, None))
 
 
@@ -54,10 +54,9 @@ def _tried(evaluation: Evaluation, avoided: Collection[int]) -> tuple[AnswerReco
     """What the models answer at the first images; whatever ends the process there ends it before any lane."""
     probes = Probes(evaluation.data, evaluation.ids, avoided)
     first = first_images(evaluation.ids, avoided)
-    x, _ = evaluation.data.batch(first)
+    x, _ = checked_batch(evaluation.data, first)
     for each in (*evaluation.classifiers, *evaluation.surrogates):
-        images = each.input_format().moved(checked_images(x, (0, 1), first))
-        with each.session(images, evaluation.seed):
+        with each.session(each.input_format().moved(x), evaluation.seed):
             pass
     return tuple(probes.record(role, each) for role, each in evaluation.asked)
 
