@@ -36,7 +36,7 @@ def _against_radius(board: Board, norm: str) -> LineChart:
     classes = len(board.class_names)
     words = " ".join(f"{line.name}: {'; '.join(point.text for point in line.points)}." for line in lines)
     return LineChart(
-        title, f"{title}. {words}", radius_axis(norm), "correct, %", threats[-1].eps,
+        title, f"{title}. {words}", radius_axis(norm), threats[-1].eps,
         [ChartTick(0.0, "0"), *(ChartTick(threat.eps, threat.eps_text) for threat in threats)], lines,
         100 / classes if classes else None, f"chance 1/{classes}",
     )  # fmt: skip
@@ -81,7 +81,7 @@ def _of_distances(board: Board, table: "pd.DataFrame", norm: ThreatLabel) -> Lin
     medians = [f"{model}: median distance {cell.distance_text}." for model in board.models
                if (cell := board.worst(model, norm))]  # fmt: skip
     return LineChart(
-        title, f"{title}. {' '.join(medians)}", radius_axis(norm.norm), "no known error, %", largest,
+        title, f"{title}. {' '.join(medians)}", radius_axis(norm.norm), largest,
         round_ticks(largest), lines,
     )  # fmt: skip
 

@@ -41,9 +41,7 @@ def training_chart(history: pd.DataFrame) -> LineChart:
     values = ", ".join(f"{line.name} {line.end}" for line in lines)
     epochs = history["epoch"].astype(int)
     ticks = [ChartTick(0.0, "0"), *(ChartTick(each, f"{each}, kept" if each in best else str(each)) for each in epochs)]
-    return LineChart(
-        title, f"{title}. At the end: {values}.", "epoch", "correct, %", float(epochs.max()), ticks, lines
-    )  # fmt: skip
+    return LineChart(title, f"{title}. At the end: {values}.", "epoch", float(epochs.max()), ticks, lines)
 
 
 def _line(history: pd.DataFrame, column: str, label: str, number: int) -> ChartLine:

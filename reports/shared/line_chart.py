@@ -48,7 +48,6 @@ class LineChart(NamedTuple):
     title: str
     text: str  # the content in words
     x_label: str
-    y_label: str
     largest: float  # end of the horizontal axis
     ticks: Sequence[ChartTick]
     lines: Sequence[ChartLine]
