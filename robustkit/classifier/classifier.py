@@ -127,7 +127,7 @@ class Classifier(Summarised):
             raise UserError(f"draws={self.draws} is too few to prove a verdict; allow at least {_FEWEST_DRAWS}.")
         limits.require_at_most("eot, the draws per query,", self.eot or 1, limits.DRAWS_PER_QUERY)
         limits.require_at_most("draws", self.draws, limits.DRAWS)
-        object.__setattr__(self, "bpda", dict(self.bpda or {}))
+        object.__setattr__(self, "bpda", dict(self.bpda))
         object.__setattr__(self, "compile", self.compile or self.cuda_graphs)
         if not self.name:
             object.__setattr__(self, "name", _name_of(self.model, self.smoothing))
@@ -225,7 +225,7 @@ class Classifier(Summarised):
 
     def _search_options(self) -> SearchOptions:
         if black_box_in(self.model) is not None:  # there is nothing to fold, to compile or to lay out otherwise
-            return SearchOptions(False, False, False, False, False, False, {}, self.probabilities)
+            return SearchOptions(probabilities=self.probabilities)
         return SearchOptions(
             self.fold, self.channels_last, self.compile, self.cuda_graphs, self.bf16, self.tf32, self.bpda,
             self.probabilities, self.straight_through,

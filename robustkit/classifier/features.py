@@ -1,7 +1,7 @@
 """The features of a network in which perceptual attacks measure how alike two images look."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -146,14 +146,13 @@ def _name(choice: FeatureChoice) -> str:
     return choice.network if isinstance(choice.network, str) else type(choice.network).__name__
 
 
-def _layers(network: nn.Module, named: str | None, forward: object) -> tuple[str, ...]:
+def _layers(network: nn.Module, named: str | None, forward: Callable[[], object]) -> tuple[str, ...]:
     """The layers that a user names, or the usual ones among those that run."""
     if named is not None:
         return tuple(each.strip() for each in named.split("+"))
     stages = tuple(name for name, _ in network.named_children() if name in _STAGES)
     if len(stages) > 1:
         return stages
-    assert callable(forward)
     with torch.no_grad(), Trace(network, "*", strict=False) as trace:
         forward()
     ran = {call.name: call for call in trace.calls if isinstance(call.output, Tensor) and call.output.dim() > 1}

@@ -10,7 +10,7 @@ stop them. Under other hooks it is not compiled.
 import copy
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -38,16 +38,16 @@ _SEEDS = 8  # of a randomized model, at which a copy is compared with it
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How the search network is made; `Classifier` describes each option."""
+    """How the search network is made, each option off unless given; `Classifier` describes them."""
 
-    fold: bool
-    channels_last: bool | None
-    compile: bool
-    cuda_graphs: bool
-    bf16: bool
-    tf32: bool
-    bpda: Mapping[str, SurrogateGradient | None]
-    probabilities: bool
+    fold: bool = False
+    channels_last: bool | None = False
+    compile: bool = False
+    cuda_graphs: bool = False
+    bf16: bool = False
+    tf32: bool = False
+    bpda: Mapping[str, SurrogateGradient | None] = field(default_factory=dict)
+    probabilities: bool = False
     straight_through: bool = False
 
 

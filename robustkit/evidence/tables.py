@@ -191,12 +191,12 @@ def _threat_results(
     model: ModelEvidence, threat: Mapping[str, Any], groups: Mapping[str, Sequence[str]], waiting: int
 ) -> Rows:
     audit = model.audits.get((threat["norm"], threat["eps_text"]))
-    rows = threat_rows(model.clean, groups, records_under(model, threat, groups), waiting, audit)
+    records = records_under(model, threat, groups)
+    rows = threat_rows(model.clean, groups, records, waiting, audit)
     if model.smoothing is not None:
         images = certified_images(model.clean, model.certificates, threat["norm"], threat["eps"])
         rows.append(result_row("certified", "certified", len(model.clean), len(images), waiting=waiting))
     if is_minimum(threat["eps_text"]):
-        records = records_under(model, threat, groups)
         rows = distance_extras(threat["norm"], rows, groups, records, model.clean.correct)
     if model.draws is not None:
         return threat_extras(model.draws, rows, groups, threat["norm"], threat["eps_text"])

@@ -167,9 +167,8 @@ class Attack(CheckedFields, ABC):
     guesses: ClassVar[bool] = False  # whether `guess` is right more often than not
     reads_all_gradients: ClassVar[bool] = True  # whether it reads every gradient at every query; else `gradients_read`
     made_elsewhere: ClassVar[bool] = False  # whether it only judges points, so that how many it breaks says no more
-    seeks_nearest: ClassVar[bool] = (
-        False  # whether its state is a `NearestState`: without a radius it needs no bisection
-    )
+    # Whether its state is a `NearestState`: without a radius it needs no bisection.
+    seeks_nearest: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.require_declared()
