@@ -1,9 +1,8 @@
 """A finished or unfinished run as values: everything a report needs, and no model."""
 
-import copy
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -116,30 +115,27 @@ class Run:
     folder: Path
     manifest: dict[str, Any]
     results: pd.DataFrame
-    samples: pd.DataFrame
+    sample_rows: SampleRows  # of `samples`, without a data frame of them
     pictures: list[Picture]
     class_names: tuple[str, ...]
     corruptions: pd.DataFrame = field(default_factory=pd.DataFrame)
     checks: tuple[Check, ...] = ()  # of all models, in the order of the register; none if they were switched off
     corrupted: pd.DataFrame = field(default_factory=pd.DataFrame)
+    given_name: str | None = None  # by `called`
+
+    @property
+    def samples(self) -> pd.DataFrame:
+        """One row per model x norm x eps x attack x image; made when it is first asked for."""
+        return self.sample_rows.frame
 
     @property
     def name(self) -> str:
         """The name in reports: that of its folder, or the one that `called` gave it; empty of a run in memory."""
-        given: str | None = vars(self).get("name given")
-        return self.folder.name if given is None else given
+        return self.folder.name if self.given_name is None else self.given_name
 
     def called(self, name: str) -> "Run":
         """The same run under another name."""
-        other = copy.copy(self)
-        vars(other)["name given"] = name
-        return other
-
-    @property
-    def sample_rows(self) -> SampleRows:
-        """The rows of `samples`, without a data frame of them."""
-        rows: SampleRows = vars(self)["sample_rows"]
-        return rows
+        return replace(self, given_name=name)
 
     def __repr__(self) -> str:
         """One line: models, data, radii, and whether it is unfinished."""
@@ -228,20 +224,6 @@ class Run:
         if folder is None and self.folder == Path():
             raise UserError("This run is in memory; name a folder: run.write('folder').")
         _reports().write_files(self, self.folder if folder is None else Path(folder))
-
-
-class _SamplesField:
-    """`Run.samples`: given as a data frame, or as rows that become one when it is asked for."""
-
-    def __get__(self, run: Run | None, owner: type) -> pd.DataFrame:
-        return pd.DataFrame() if run is None else run.sample_rows.frame
-
-    def __set__(self, run: Run, given: pd.DataFrame | SampleRows) -> None:
-        vars(run)["sample_rows"] = given if isinstance(given, SampleRows) else SampleRows.of_frame(given)
-
-
-# After the class was made: a field with a default could not stand before those without one.
-Run.samples = _SamplesField()  # type: ignore[assignment]
 
 
 def _reports() -> ModuleType:

@@ -63,7 +63,7 @@ def selected(
     places = pd.DataFrame([{name: part[name] for name in PLACE} for part in rows.parts], columns=[*PLACE])
     kept = keep(places.astype({"attack": str})).tolist()
     samples = SampleRows([part for part, stays in zip(rows.parts, kept, strict=True) if stays], rows.columns)
-    return replace(run, results=results, samples=samples)  # type: ignore[arg-type]
+    return replace(run, results=results, sample_rows=samples)
 
 
 def of_image(run: Run, image: int) -> pd.DataFrame:

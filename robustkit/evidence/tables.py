@@ -101,9 +101,7 @@ def summarised(store: Store, folder: Path) -> Run:
         folder=folder,
         manifest=manifest | {"warnings": list(dict.fromkeys([*manifest["warnings"], *tables.warnings]))},
         results=_frame([{**row, **data} for row in tables.results], RESULT_COLUMNS, _further(tables.results, manifest)),
-        samples=SampleRows(  # type: ignore[arg-type]
-            tables.samples, [*SAMPLE_COLUMNS, *_measured(tables.samples, manifest)], file
-        ),
+        sample_rows=SampleRows(tables.samples, [*SAMPLE_COLUMNS, *_measured(tables.samples, manifest)], file),
         pictures=sorted(tables.pictures, key=lambda one: (one.model, one.norm, one.eps_text, one.attack, one.sample)),
         class_names=tuple(identity["class_names"]),
         corruptions=_frame([{**row, **data} for row in means], CORRUPTION_COLUMNS, []),

@@ -13,6 +13,7 @@ from robustkit.reports.shared.csv import csv_text
 from robustkit import UserError, evaluate, load_run
 from robustkit.evidence.certificates import certified_samples
 from robustkit.evidence.run import SAMPLE_COLUMNS
+from robustkit.evidence.sample_rows import SampleRows
 from robustkit.evidence.selection import selected
 from tests.small import cnn, data, evaluated, linear
 
@@ -81,7 +82,7 @@ def test_a_radius_with_fewer_digits_is_found_unless_another_is_exact():
 
 
 def test_other_samples_take_the_place_of_those_of_the_evidence(run):
-    other = replace(run, samples=run.samples.iloc[::-1])
+    other = replace(run, sample_rows=SampleRows.of_frame(run.samples.iloc[::-1]))
 
     assert other.samples["sample"].tolist() == run.samples["sample"].tolist()[::-1]
     assert len(run.samples) == len(other.samples)

@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 
 from robustkit.evidence.picture import Picture
 from robustkit.evidence.run import SAMPLE_COLUMNS, Run
+from robustkit.evidence.sample_rows import SampleRows
 from robustkit.statistics.intervals import proportion
 
 Rows = list[dict[str, Any]]
@@ -174,7 +175,9 @@ def synthetic(plan: Plan = Plan()) -> Run:
     samples = pd.DataFrame(maker.samples, columns=SAMPLE_COLUMNS)
     for column in ("queries_to_break", "restart", "target"):
         samples[column] = samples[column].astype("Int64")
-    return Run(Path(plan.folder), manifest, pd.DataFrame(maker.results), samples, kept, plan.class_names)
+    return Run(
+        Path(plan.folder), manifest, pd.DataFrame(maker.results), SampleRows.of_frame(samples), kept, plan.class_names
+    )
 
 
 @pytest.fixture(scope="session")

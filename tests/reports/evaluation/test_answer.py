@@ -10,6 +10,7 @@ from robustkit.reports.shared.words import DASH
 
 from robustkit.checks import Check
 from robustkit.evidence.run import Run
+from robustkit.evidence.sample_rows import SampleRows
 
 LINF = (("Linf", 0.1, "0.1"),)
 RADII = (("Linf", 1 / 255, "1/255"), ("Linf", 8 / 255, "8/255"), ("Linf", 16 / 255, "16/255"))
@@ -63,7 +64,8 @@ def test_an_accuracy_under_attack_at_chance_is_named(make_run: Callable[..., Run
 
 def test_models_with_the_same_verdicts_cannot_be_told_apart(make_run: Callable[..., Run]) -> None:
     run = make_run(n=40, models=("a",), threats=LINF)
-    twin = replace(run, results=run.results.assign(model="b"), samples=run.samples.assign(model="b"), pictures=[])
+    samples = SampleRows.of_frame(run.samples.assign(model="b"))
+    twin = replace(run, results=run.results.assign(model="b"), sample_rows=samples, pictures=[])
 
     board = boards([run, twin])[0]
 

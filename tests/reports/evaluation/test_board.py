@@ -7,6 +7,7 @@ from robustkit.reports.evaluation.board import boards, progress
 from robustkit.reports.evaluation.result_rows import OrderedRow, in_reading_order, result_rows
 
 from robustkit.evidence.run import Run
+from robustkit.evidence.sample_rows import SampleRows
 
 LINF = (("Linf", 0.1, "0.1"),)
 
@@ -82,7 +83,7 @@ def test_a_member_named_after_its_ensemble_needs_no_neighbour(run: Run) -> None:
 def test_a_run_is_as_far_as_its_slowest_attack(make_run: Callable[..., Run]) -> None:
     run = make_run(finished=None, n=40, threats=LINF, models=("a",))
     pending = (run.samples["attack"] == "pgd") & (run.samples["sample"] > run.samples["sample"].median())
-    behind = replace(run, samples=run.samples[~pending])
+    behind = replace(run, sample_rows=SampleRows.of_frame(run.samples[~pending]))
 
     state = progress(behind)
 

@@ -11,6 +11,7 @@ from robustkit.reports.evaluation.gallery import MOST, MOST_LARGE, gallery, hero
 
 from robustkit.evidence.picture import Picture
 from robustkit.evidence.run import Run
+from robustkit.evidence.sample_rows import SampleRows
 
 
 def pixels(uri: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -52,7 +53,7 @@ def test_a_distance_is_written_like_the_radii(run: Run, picture: Picture) -> Non
     x_adv = picture.x + np.where(picture.x > 0.5, -1, 1).astype(np.float32) * np.float32(0.05)
     eps = {"0.05": "1/20", "0.1": "1/10", "0.2": "1/5"}
     rows = [frame.replace({"eps_text": eps}) for frame in (run.results, run.samples)]
-    renamed = replace(run, results=rows[0], samples=rows[1])
+    renamed = replace(run, results=rows[0], sample_rows=SampleRows.of_frame(rows[1]))
     one = replace(picture, x_adv=x_adv, eps_text=eps[picture.eps_text])
 
     (shown,) = gallery(boards([showing(renamed, one)])[0])

@@ -10,6 +10,7 @@ from robustkit.reports.evaluation.html import page
 
 from robustkit.errors import UserError
 from robustkit.evidence.run import Run
+from robustkit.evidence.sample_rows import SampleRows
 from tests.reports.pages import HOSTILE, Page
 from tests.small import data, evaluated, linear
 
@@ -151,7 +152,7 @@ def test_attacks_that_break_nothing_raise_a_question(make_run: Callable[..., Run
 
 def test_a_run_without_results_is_a_page_all_the_same(run: Run) -> None:
     manifest = run.manifest | {"finished": None}
-    empty = Run(run.folder, manifest, run.results.iloc[:0], run.samples.iloc[:0], [], ())
+    empty = Run(run.folder, manifest, run.results.iloc[:0], SampleRows.of_frame(run.samples.iloc[:0]), [], ())
 
     assert "Unfinished: 0 of 90" in Page(page([empty])).words()
 

@@ -5,6 +5,7 @@ from robustkit.reports.evaluation.board import boards
 from robustkit.reports.evaluation.samples import broken_only_by, class_rows
 
 from robustkit.evidence.run import Run
+from robustkit.evidence.sample_rows import SampleRows
 
 
 def test_an_image_that_one_attack_alone_broke_counts_for_it(make_run: Callable[..., Run]) -> None:
@@ -39,7 +40,8 @@ def test_the_classes_add_up_to_the_worst_case_of_the_results(run: Run) -> None:
 
 def test_without_rows_per_image_nothing_is_claimed_per_image(make_run: Callable[..., Run]) -> None:
     run = make_run(n=30, models=("m",), threats=(("Linf", 0.2, "0.2"),), hardness=0.001)
-    bare = Run(run.folder, run.manifest, run.results, pd.DataFrame(columns=run.samples.columns), [], run.class_names)
+    rows = SampleRows.of_frame(pd.DataFrame(columns=run.samples.columns))
+    bare = Run(run.folder, run.manifest, run.results, rows, [], run.class_names)
     board = boards([bare])[0]
 
     assert class_rows(board, "m") == []

@@ -8,6 +8,7 @@ from rich.console import Console
 from robustkit.reports import print_table
 
 from robustkit.evidence.run import Run
+from robustkit.evidence.sample_rows import SampleRows
 
 
 def printed(run: Run, width: int | None = None, terminal: bool = False) -> str:
@@ -119,7 +120,8 @@ def test_a_narrow_terminal_keeps_accuracy_and_interval(width: int, single: Run) 
 def test_a_name_is_text_and_no_markup(single: Run) -> None:
     results = single.results.assign(model="[bold]m[/bold]\x1b[2J")
 
-    text = printed(replace(single, results=results, samples=single.samples.assign(model="[bold]m[/bold]\x1b[2J")))
+    rows = SampleRows.of_frame(single.samples.assign(model="[bold]m[/bold]\x1b[2J"))
+    text = printed(replace(single, results=results, sample_rows=rows))
 
     assert "[bold]m[/bold]" in text
     assert "\x1b" not in text
