@@ -152,6 +152,15 @@ def test_a_baseline_on_other_images_is_refused():
         gate(run_of(linear(), count=20), baseline=other)
 
 
+def test_a_baseline_on_changed_pixels_of_the_same_labels_is_refused():
+    """As many images of one name with the same labels were taken for the same ones, and the gate passed or failed."""
+    x, y = data(20)
+    other = evaluate(linear(), dataset=(x / 2, y), attacks="noise:queries=2", eps="0.02")
+
+    with pytest.raises(UserError, match="different images"):
+        gate(run_of(linear(), count=20), baseline=other)
+
+
 @pytest.mark.parametrize(
     ("text", "value"), [("0.4", 0.4), ("40%", 0.4), ("2/5", 0.4), ("0", 0), ("1", 1), ("100 %", 1)]
 )
