@@ -62,11 +62,14 @@ def gate(
             gradients.
 
     Raises:
-        UserError: nothing to check, an unknown condition, an unfinished run, a threat that the run does not have, or a
-            baseline on other images, or with norms, radii or corruptions that the run does not have.
+        UserError: nothing to check, an unknown condition, a setting that nothing uses, an unfinished run, a threat that
+            the run does not have, or a baseline on other images, or with norms, radii or corruptions that the run does
+            not have.
     """
     if judged_by not in get_args(JudgedBy):
         raise unknown("way to judge", judged_by, get_args(JudgedBy))
+    most = share_of(str(max_drop))
+    _require_use(most, judged_by, fail_under, baseline)
     conditions = [condition(text) for text in ([fail_under] if isinstance(fail_under, str) else fail_under)]
     judged = _with_radii(_loaded(run))
     if not conditions and baseline is None:
@@ -81,7 +84,6 @@ def gate(
     ]  # fmt: skip
     notes = [_unchecked(judged)]
     if baseline is not None:
-        most = share_of(str(max_drop))
         tests = [*_drops(models, contestants([_with_radii(_loaded(baseline))]), most)]
         checks += _judged_drops(tests, most)
         notes.append(_coarse(tests, most))
@@ -91,6 +93,14 @@ def gate(
             asked = [_threat_of(model, each) for each in threats] if baseline is None else None
             checks += _unreliable(model, asked)
     return Gate(tuple(checks), " ".join(filter(None, notes)))
+
+
+def _require_use(most: float, judged_by: str, fail_under: str | Sequence[str], baseline: object) -> None:
+    """Refuse settings that would change nothing: what they are for was probably forgotten."""
+    if most > 0 and baseline is None:
+        raise UserError("--max-drop is for a drop below a baseline, and there is none; add --baseline RUN.")
+    if judged_by != "point" and not fail_under and baseline is not None:
+        raise UserError("--judged-by is for conditions, and a baseline is none; add --fail-under 'Linf@8/255>=0.40'.")
 
 
 def _unchecked(run: Run) -> str:

@@ -120,6 +120,8 @@ def test_junit_has_a_case_for_each_check_and_is_well_formed():
         ({"fail_under": "clean>=x"}, "not a share"),
         ({"fail_under": "clean>=0.5", "judged_by": "middle"}, "way to judge"),
         ({"fail_under": 3}, "fail_under"),
+        ({"fail_under": "clean>=0", "max_drop": "abc"}, "not a share"),  # passed, as did the next one
+        ({"fail_under": "clean>=0", "max_drop": "0.02"}, "--baseline"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -143,6 +145,14 @@ def test_a_gate_that_cannot_be_read_is_one_sentence(settings, words):
 def test_a_baseline_that_was_measured_in_another_way_is_refused(other, words):
     with pytest.raises(UserError, match=words):
         gate(run_of(linear(), count=10), baseline=run_of(cnn(), count=10, **other))
+
+
+def test_a_way_to_judge_that_a_baseline_does_not_use_is_refused():
+    run = run_of(linear(), count=10)
+
+    with pytest.raises(UserError, match="--fail-under"):
+        gate(run, baseline=run, judged_by="low")
+    assert gate(run, baseline=run, judged_by="low", fail_under="clean>=0").passed
 
 
 def test_a_baseline_on_other_images_is_refused():
