@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .option_types import OutPath
+from .option_types import OutPath, RunPath
 from .repeated import OneValueEach
 from .terminal import echo
 
@@ -16,7 +16,7 @@ FAILED = 1
 
 
 @click.command(cls=OneValueEach)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RunPath())
 @click.option(
     "--fail-under",
     multiple=True,
@@ -25,7 +25,7 @@ FAILED = 1
     '"corruptions@fog>=0.4"; or "mCE<=0.9". May be repeated. Without any, and without --baseline: '
     "the conditions of evaluate --fail-under.",
 )
-@click.option("--baseline", type=click.Path(path_type=Path), help="Folder of an earlier run on the same images.")
+@click.option("--baseline", type=RunPath(), help="Folder of an earlier run on the same images.")
 @click.option(
     "--max-drop",
     default="0",

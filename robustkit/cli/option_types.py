@@ -28,8 +28,8 @@ class NumberList(click.ParamType):  # type: ignore[type-arg]  # generic only sin
 class OutPath(click.Path):
     """A path to write to. An empty one, as of a variable that is not set, would be the current folder."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
+    def __init__(self, *, readable: bool = True) -> None:
+        super().__init__(path_type=Path, readable=readable)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
@@ -38,6 +38,13 @@ class OutPath(click.Path):
                 "the path is empty; name a file or folder (. is the current one), or leave the option out.", param, ctx
             )
         return super().convert(value, param, ctx)
+
+
+class RunPath(OutPath):
+    """A run folder to read, which is not empty either; whether it can be read shows when its evidence is opened."""
+
+    def __init__(self) -> None:
+        super().__init__(readable=False)
 
 
 class CountOr(click.ParamType):  # type: ignore[type-arg]

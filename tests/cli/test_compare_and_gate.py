@@ -1,6 +1,8 @@
 """`robustkit compare` and `robustkit gate`: exit statuses and files."""
 
+import os
 import re
+from unittest.mock import Mock
 from xml.etree import ElementTree as ET
 
 import pandas as pd
@@ -49,6 +51,19 @@ def test_a_gate_that_cannot_be_judged_replaces_the_file_of_an_earlier_one(runs, 
     assert "no result for" in suite.find("testcase/error").get("message")
 
 
+def test_a_gate_on_a_folder_that_may_not_be_read_replaces_the_file_too(runs, robustkit, place, monkeypatch):
+    """click refused the folder by itself, and the file of an earlier gate stayed."""
+    robustkit("gate", "one", "--fail-under", "clean>=0", "--junit", "gate.xml")
+    monkeypatch.setattr(os, "access", lambda path, _: str(path) != "one")  # as for a user without permissions
+    monkeypatch.setattr("robustkit.evidence.opening.sqlite3.connect", Mock(side_effect=PermissionError(13, "denied")))
+
+    printed = robustkit("gate", "one", "--fail-under", "clean>=0", "--junit", "gate.xml")
+
+    assert printed.status == 2
+    assert "denied" in printed.err
+    assert ET.parse(place / "gate.xml").getroot().get("errors") == "1"
+
+
 def test_a_run_passes_a_gate_against_itself(runs, robustkit):
     assert robustkit("gate", "one", "--baseline", "one").status == 0
 
@@ -65,6 +80,8 @@ def test_a_run_passes_a_gate_against_itself(runs, robustkit):
         (["gate", "one", "--baseline", "two", "--max-drop", "2"], ["from 0 to 1"]),
         (["gate", "one", "--fail-under", "clean>=0", "--junit", "one/run.sqlite"], ["run.sqlite", "not replaced"]),
         (["gate", "one", "--fail-under", "clean>=0", "--junit", ""], ["--junit", "path is empty"]),
+        (["gate", "one", "--baseline", ""], ["--baseline", "path is empty"]),
+        (["gate", "", "--fail-under", "clean>=0"], ["path is empty"]),
         (["report", "one", "--card", ""], ["--card", "path is empty"]),
         (["report", "one", "--card", "card.html"], ["JSON or Markdown", "card.html", "rename it"]),
         (["verify", "one", "--sha256", "abc"], ["--sha256", "64 hexadecimal digits", "'abc'"]),
