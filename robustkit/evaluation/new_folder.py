@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from robustkit.errors import UserError
 from robustkit.evidence.opening import FILE
 from robustkit.host.lock import locked, nobody_locks
 
@@ -23,6 +24,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     machine, which hold evidence and nothing else, and which no process locks.
 
     Raises:
+        UserError: another process has made `target` meanwhile.
         OSError: it cannot be made or renamed.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -32,10 +34,19 @@ def new_folder(target: Path) -> Iterator[Path]:
         with locked(part):
             yield part
             os.chmod(part, 0o755)
-            os.rename(part, target)
+            _rename(part, target)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
+
+
+def _rename(part: Path, target: Path) -> None:
+    try:
+        os.rename(part, target)
+    except OSError:
+        if not target.exists():
+            raise
+        raise UserError(f"{target} was made by another process meanwhile, and is kept; give another --out.") from None
 
 
 def _prefix(target: Path) -> str:

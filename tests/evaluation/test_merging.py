@@ -172,6 +172,23 @@ def test_a_folder_that_exists_is_left_alone(first, tmp_path):
         merge([first], tmp_path / "merged")
 
 
+def test_of_two_merges_into_one_folder_the_second_says_what_to_do(first, tmp_path, monkeypatch):
+    """It named its hidden folder, and advised to check the disk."""
+    copy_answers = merging._copy_answers
+
+    def overtaken(*given):
+        copy_answers(*given)
+        monkeypatch.undo()
+        if not (tmp_path / "merged").exists():
+            merge([first, first], tmp_path / "merged")
+
+    monkeypatch.setattr(merging, "_copy_answers", overtaken)
+
+    with pytest.raises(UserError, match=r"merged was made by another process .* another --out"):
+        merge([first, first], tmp_path / "merged")
+    assert list(tmp_path.iterdir()) == [tmp_path / "merged"]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and locks")
 def test_what_a_killed_merge_left_is_removed_and_nothing_else(first, tmp_path, monkeypatch):
     child = os.fork()
