@@ -51,6 +51,7 @@ def read_state(path: Path) -> dict[str, Any]:
         raise no_file(f"There is no checkpoint {shortened(path)}", path, "check the path given as --weights")
     if path.stat().st_size == 0:
         raise UserError(f"The checkpoint {shortened(path)} is empty; save or copy it again.")
+    _require_readable(path)
     content = _read_safetensors(path) if path.suffix.lower() == ".safetensors" else _read_torch_file(path)
     return _state_dict(_unwrapped(content, path), path)
 
@@ -127,6 +128,16 @@ def _differs(given: Tensor, expected: Tensor) -> bool:
 
 def _dtype(values: Tensor) -> str:
     return str(values.dtype).removeprefix("torch.")
+
+
+def _require_readable(path: Path) -> None:
+    # safetensors calls a file that may not be read missing.
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UserError(
+            f"The checkpoint {shortened(path)} cannot be read ({error.strerror}); check its permissions."
+        ) from None
 
 
 def _read_safetensors(path: Path) -> object:
