@@ -87,6 +87,8 @@ def _identity(value: Any) -> bool:
     # In other norms nothing can be certified.
     smoothed = any("smoothing" in model for model in value["models"])
     certified = all(norm in ("Linf", "L2", "L1") for norm, _ in value["threats"])
+    if bool(value["threats"]) != bool(value["attacks"]):
+        return False
     checked = _audit(value) and _precision(value) and _corruptions(value.get("corruptions"))
     return checked and _masks(value.get("masks", {})) and (certified or not smoothed)
 
@@ -130,6 +132,10 @@ def _named(value: Any) -> bool:
     """A list of objects with different names."""
     objects = isinstance(value, list) and all(isinstance(each, dict) and _name(each.get("name")) for each in value)
     return objects and len({each["name"] for each in value}) == len(value)
+
+
+def _attacks(value: Any) -> bool:
+    return _named(value) and all(isinstance(each.get("measures", {}), dict) for each in value)
 
 
 def _models(value: Any) -> bool:
@@ -180,7 +186,7 @@ def _threats(value: Any) -> bool:
 
 _IDENTITY: dict[str, Check] = {
     "schema": _whole, "n": _whole, "models": _models, "dataset": _dataset, "class_names": _texts,
-    "threats": _threats, "attacks": _named, "seed": _whole,
+    "threats": _threats, "attacks": _attacks, "seed": _whole,
 }  # fmt: skip
 _ENTRIES: dict[str, Check] = {
     "identity": _identity, "robustkit": _name, "created": _name, "command": _text, "seconds": _numbers,
