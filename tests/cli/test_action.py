@@ -79,3 +79,12 @@ def test_the_commands_have_real_options_and_inputs_stay_texts(tmp_path):
             assert parsed["baseline"] == Path("old run")
     assert not (tmp_path / "hacked").exists()
     assert "run=robustkit-run" in (tmp_path / "output").read_text()
+
+
+def test_a_run_folder_that_looks_like_an_option_is_a_folder(tmp_path):
+    _, evaluate, gate = STEPS
+    called(evaluate, tmp_path, models="net.py:make", out="-run")
+    calls = called(gate, tmp_path, out="-run", **{"fail-under": "clean>=90%"})
+
+    for name, *arguments in calls[1:]:
+        assert main.commands[name].make_context(name, arguments).params["run"] == Path("-run")
