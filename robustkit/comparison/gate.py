@@ -188,7 +188,7 @@ def _judged_drops(tests: Sequence[_Drop], most: float) -> Iterator[GateCheck]:
 
 
 def _tests(model: Contestant, old: Contestant, most: float) -> Iterator[_Drop]:
-    check_same_images(model, old)
+    same = check_same_images(model, old)
     if not model.attacked_as(old):
         raise UserError(
             f"The baseline was attacked by {', '.join(old.attacks)}, this run by {', '.join(model.attacks)}, or "
@@ -196,6 +196,7 @@ def _tests(model: Contestant, old: Contestant, most: float) -> Iterator[_Drop]:
         )
     shared = sorted(model.threats.keys() & old.threats.keys())
     note = ", without the images that have no verdict" if model.errors or old.errors else ""
+    note += "" if same else ", of which only the labels could be compared"
     # Of all threats together there is none where one is missing, and another where the run has more.
     lost = sorted(threat for threat in old.threats if threat not in shared and threat.norm != UNION)
     if lost:

@@ -162,6 +162,15 @@ def test_a_baseline_on_other_images_is_refused():
         gate(run_of(linear(), count=20), baseline=other)
 
 
+def test_a_baseline_on_fewer_images_is_compared_on_those_and_says_so():
+    few, many = run_of(linear(), count=10), run_of(linear(), count=20)
+    reasons = [check.reason for check in gate(many, baseline=few).checks]
+
+    assert len(reasons) == 2
+    assert all("n=10, of which only the labels could be compared" in each for each in reasons)
+    assert not any("labels" in check.reason for check in gate(many, baseline=many).checks)
+
+
 def test_a_baseline_on_changed_pixels_of_the_same_labels_is_refused():
     """As many images of one name with the same labels were taken for the same ones, and the gate passed or failed."""
     x, y = data(20)
