@@ -62,7 +62,7 @@ def test_a_dictionary_of_data_sets_has_splits():
     ],
 )
 def test_labels_that_are_no_numbers_of_classes_and_tables_without_rows_are_refused(given, sentence):
-    given().save_to_disk("pets")
+    given().save_to_disk("pets", num_shards=1)  # or older versions divide by the size of an empty table
 
     with pytest.raises(UserError, match=sentence):
         load_dataset("pets")

@@ -110,7 +110,7 @@ def test_a_missing_or_cut_off_file_says_so(tmp_path, state, suffix, size, senten
 def test_a_file_that_may_not_be_read_is_not_called_broken(tmp_path, state, suffix, monkeypatch):
     path = tmp_path / f"a.{suffix}"
     (save_file if suffix == "safetensors" else torch.save)(state, path)
-    monkeypatch.setattr("io.open", Mock(side_effect=PermissionError(13, "Permission denied")))
+    monkeypatch.setattr("pathlib.Path.open", Mock(side_effect=PermissionError(13, "Permission denied")))
 
     with pytest.raises(UserError, match=rf"a\.{suffix} cannot be read \(Permission denied\); check its permissions"):
         load(path)

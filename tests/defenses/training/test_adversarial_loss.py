@@ -102,7 +102,7 @@ def test_weights_learn_under_distributed_data_parallel(tmp_path):
     torch.distributed.init_process_group("gloo", f"file://{tmp_path / 'group'}", rank=0, world_size=1)
     try:
         parallel, alone = net().train(), net().train()
-        for model in (nn.parallel.DistributedDataParallel(parallel), alone):
+        for model in (nn.parallel.DistributedDataParallel(parallel, broadcast_buffers=False), alone):
             loss = AdversarialLoss(model, "pgd:steps=2", eps=EPS, objective="trades:6")
             optimizer = torch.optim.SGD(model.parameters(), 0.02)
             for _ in range(2):
