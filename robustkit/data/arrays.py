@@ -167,6 +167,8 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except UserError:
         raise
+    except PermissionError as error:
+        raise UserError(f"{shortened(path)} cannot be read ({error.strerror}); check its permissions.") from error
     except Exception as error:  # broken archives make zipfile, zlib and numpy raise almost anything
         if "allow_pickle" in str(error):
             raise UserError(

@@ -88,11 +88,11 @@ def _shard_of_environment(environment: Mapping[str, str]) -> Shard:
 
 
 def _shard_of_array(environment: Mapping[str, str]) -> Shard:
-    """The shard of a task of a Slurm array, whose numbers may begin anywhere."""
+    """The shard of a task of a Slurm array, whose numbers begin at 0 or 1."""
     number, count = (_number(environment, name) for name in _ARRAY)
     first, last = (_number(environment, f"SLURM_ARRAY_TASK_{name}") for name in ("MIN", "MAX"))
-    # One failed task that is submitted again is an array of its own, and would take all images.
-    if count < 2 or last - first + 1 != count:
+    # Failed tasks that are submitted again are an array of their own, and would take images of other tasks.
+    if count < 2 or first > 1 or last - first + 1 != count:
         raise UserError(
             f"The Slurm array has {count} of the tasks {first} to {last}, which does not say how many shards there "
             'are; give the number, as in --shard "$SLURM_ARRAY_TASK_ID/8".'

@@ -1,4 +1,5 @@
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -120,6 +121,14 @@ def test_a_cut_off_or_changed_file_says_so(tmp_path, suffix, damaged):
     path.write_bytes(damaged(path.read_bytes()))
 
     with pytest.raises(UserError, match=rf"not a whole \{suffix} file"):
+        load_dataset(str(path))
+
+
+def test_a_file_that_may_not_be_read_is_not_called_broken(tmp_path, monkeypatch):
+    path = saved(tmp_path, x=X, y=Y)
+    monkeypatch.setattr("zipfile.ZipFile", Mock(side_effect=PermissionError(13, "Permission denied")))
+
+    with pytest.raises(UserError, match=rf"{path.name} cannot be read \(Permission denied\); check its permissions"):
         load_dataset(str(path))
 
 

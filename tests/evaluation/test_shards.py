@@ -212,7 +212,7 @@ def ranks(rank, size):
 @pytest.mark.parametrize(
     ("environment", "text"),
     [
-        (array(0, 0, 7), "1/8"), (array(8, 1, 8), "8/8"), (array(12, 10, 12), "3/3"), (ranks(0, 4), "1/4"),
+        (array(0, 0, 7), "1/8"), (array(8, 1, 8), "8/8"), (ranks(0, 4), "1/4"),
         (ranks(3, 4), "4/4"), ({**array(2, 1, 8), **ranks(0, 1)}, "2/8"), ({**array(1, 1, 1), **ranks(1, 2)}, "2/2"),
     ],
 )  # fmt: skip
@@ -226,7 +226,7 @@ def test_the_environment_says_which_shard_this_is(environment, text):
     ("environment", "words"),
     [
         ({}, "are not set"), ({**array(2, 1, 8), **ranks(1, 2)}, "either"), (ranks("", 2), "not a number"),
-        (ranks(4, 4), "5/4"), (array(3, 3, 3), "of the tasks 3 to 3"),
+        (ranks(4, 4), "5/4"), (array(3, 3, 3), "of the tasks 3 to 3"), (array(5, 5, 6), "2 of the tasks 5 to 6"),
         (array(3, 3, 5, count=2), "2 of the tasks 3 to 5"), (array(0, 0, 14, count=8), "SLURM_ARRAY_TASK_ID/8"),
     ],
 )  # fmt: skip
