@@ -1,7 +1,8 @@
 """The search for the default ensemble: designs side by side on the networks and images that budgets were chosen on.
 
-Each design is a cascade like `rk-7` in `robustkit/primitives/ensembles.py`. It is compared with `autoattack`, whose
-verdicts take long and are kept in `--keep DIR`. What is reported elsewhere (bench/default.py) was not looked at here.
+Each design is a cascade like `rk-7` in `robustkit/primitives/ensemble_versions.py`. It is compared with `autoattack`,
+whose verdicts take long and are kept in `--keep DIR`. What is reported elsewhere (bench/default.py) was not looked at
+here.
 
     python bench/designs.py --zoo DIR --keep DIR [--only L2] [--designs "rk-2;rk-3"] [--images 128] [--seeds 2]
     python bench/designs.py --zoo DIR --alone  # without autoattack: passes for an image that the design itself leaves
@@ -15,8 +16,8 @@ from default import CASES, Case, Verdicts, mean, per_survivor, subject_of, verdi
 from subjects import digits
 
 from robustkit.primitives import ensembles
-from robustkit.primitives.ensembles import Limits, Stage, Threshold
 from robustkit.primitives.measure import Measure
+from robustkit.primitives.stage import Limits, Stage, Threshold
 
 ANY, NINE, FOUR = float("inf"), Measure(classes=9), Measure(classes=4)
 FIRST, SECOND, TARGETED, LONG, _, SQUARE = ensembles.stages("rk-1", "Linf")

@@ -23,7 +23,7 @@ from robustkit.evaluation.resolved import resolve
 from robustkit.evidence.run import Run
 from robustkit.host.progress import Silent
 from robustkit.primitives import ensembles
-from robustkit.primitives.ensembles import Stage
+from robustkit.primitives.stage import Stage
 from tests.problems import filled
 
 # An ensemble in which each member breaks images that the members before it did not (at Linf 0.1).

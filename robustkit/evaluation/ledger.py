@@ -24,7 +24,7 @@ from robustkit.evidence.rows import (
 )
 from robustkit.evidence.store import Store
 from robustkit.evidence.stored_columns import attack_parts, attacked_cells
-from robustkit.primitives.ensembles import Threshold
+from robustkit.primitives.stage import Threshold
 
 _Key = tuple[str, str, str]  # norm, eps_text, name of the attack
 

@@ -17,11 +17,11 @@ from robustkit.errors import UserError
 from robustkit.evaluation.threats import Threat
 from robustkit.evidence.audit import AUDIT, ENSEMBLE
 from robustkit.primitives import ensembles, registry
-from robustkit.primitives.ensembles import Stage, Threshold
 from robustkit.primitives.given_examples import GivenExamples
 from robustkit.primitives.hyper_parameters import json_value
 from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, TrialCost, cost_of
+from robustkit.primitives.stage import Stage, Threshold
 from robustkit.primitives.threat import MINIMUM, attacks_for
 
 PICTURED: Final = 24  # images of which each attack leaves a picture

@@ -7,7 +7,7 @@ from torch import nn
 
 import robustkit
 from robustkit import Classifier, UserError, evaluate
-from robustkit.primitives.ensembles import Stage
+from robustkit.primitives.stage import Stage
 from tests.small import TINY, broken, data, ensemble, linear
 
 

@@ -1,8 +1,9 @@
 import pytest
 from robustkit.attacks import APGD, FAB, Square
 
-from robustkit.primitives.ensembles import Limits, Threshold, is_ensemble, members, names, stages
+from robustkit.primitives.ensembles import is_ensemble, members, names, stages
 from robustkit.primitives.registry import build, parsed
+from robustkit.primitives.stage import Limits, Threshold
 
 NORMS = ["Linf", "L2", "L1"]
 
