@@ -38,7 +38,10 @@ def methods(board: Board) -> str:
 
 
 _IN_MANIFEST = "The hyper-parameters of the attacks are in the manifest below. "
-_CHOICE = "Which images a member of an ensemble attacks: docs/default.md. "
+_CHOICE = (
+    "A member of an ensemble attacks the images that no member before it broke and that are near another class, as the "
+    "gradients predict it (its thresholds are in the manifest). "
+)
 _TRANSFERRED = (
     " ATTACK@MODEL is a transfer attack: that model, the surrogate, answered all of the attack's queries, and the "
     "attacked model only judged the last point of each trial, so the images that it broke are its transfer success."

@@ -37,5 +37,5 @@ def test_a_member_is_described_in_the_norms_of_the_run(
 def test_a_page_names_where_the_choice_of_images_is_described(make_run: Callable[..., Run]) -> None:
     text = methods(boards([run_of(make_run, "Linf")])[0])
 
-    assert "Which images a member of an ensemble attacks: docs/default.md." in text
+    assert "A member of an ensemble attacks the images that no member before it broke" in text
     assert "reach" not in text
