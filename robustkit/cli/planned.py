@@ -50,7 +50,7 @@ def print_plan(options: dict[str, Any]) -> None:
          "at most, per model:")  # fmt: skip
     corrupted = _print_corruptions(options, data, images, 1 if smoothing is None else smoothing.judges)
     checks = checks_at_most([str(number) for number in range(len(options["models"]))], planned, options["checks"],
-                            images, smoothed=smoothing is not None, stops=True)  # fmt: skip
+                            images, smoothed=smoothing is not None, stops=not options["straight_through"])  # fmt: skip
     earlier = fewest_images(options["precision"], len(data), images) < images
     _print_costs(planned, images, len(options["models"]), options["eot"], smoothing, checks, corrupted, earlier=earlier)
 
@@ -107,7 +107,7 @@ def _print_costs(
     echo(
         f"In all at most {models * (forwards + images * per_clean_image):,} forwards and {models * backwards:,} "
         "backwards of one image; the run needs fewer: a broken image gets no further pass, and members of an ensemble "
-        "leave images out"
+        "may leave images out"
         f"{', and --precision may stop earlier' if earlier else ''}. "
         "Images whose two best classes differ only by rounding are queried again; that is not counted."
     )

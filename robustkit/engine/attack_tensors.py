@@ -49,7 +49,7 @@ class Attacked(Summarised):
     success: Tensor  # [N] bool, classified correctly before and wrongly (or as the target) at `x_adv`
     clean_correct: Tensor  # [N] bool
     prediction: Tensor  # [N] int64 class at `x_adv`, -1 where a smoothed or randomized model abstains
-    queries: Tensor  # [N] int64 queries of the deciding trial, 0 where clean wrong
+    queries: Tensor  # [N] int64 queries of the deciding trial, 0 where clean wrong; of an ensemble 0 unless broken
     forwards: Tensor  # [N] int64 passes spent
     backwards: Tensor  # [N] int64
     right_draws: Tensor  # [N] float64 share of single answers at `x_adv` that are right; 0 or 1 unless randomized, NaN
