@@ -72,10 +72,13 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         return
     with_gradients = gradient_attacks(facts.attacked)
     for place in facts.places:
-        yield _finding(place, facts.searching_under(place), with_gradients)
+        survive = bool(facts.survivors(place))
+        yield _finding(place, facts.searching_under(place), with_gradients, survive=survive)
 
 
-def _finding(place: RunThreat, rows: Mapping[str, AttackColumns], with_gradients: set[str]) -> Finding:
+def _finding(
+    place: RunThreat, rows: Mapping[str, AttackColumns], with_gradients: set[str], *, survive: bool
+) -> Finding:
     counts = broken_images(rows, with_gradients)
     numbers = {"by_gradients": counts.by_gradients, "left": counts.left, "without": counts.without_gradients}
     if not set(rows) - with_gradients or not set(rows) & with_gradients:
@@ -86,10 +89,11 @@ def _finding(place: RunThreat, rows: Mapping[str, AttackColumns], with_gradients
         text = f"No attack without gradients attacked the {images} that gradient attacks did not break."
         return Finding(place.text, "not_applicable", text, (), numbers)
     if counts.masked:
+        so = "and the reported robust accuracy is too high" if survive else "though no image survived all attacks"
         text = (
             f"attacks without gradients broke {counts.without_gradients} of the {counts.left} images that gradient "
             f"attacks did not break; gradient attacks broke only {counts.by_gradients}. The model's gradients are "
-            "probably masked, and the reported robust accuracy is too high."
+            f"probably masked, {so}."
         )
         return Finding(place.text, "failed", text, counts.images, numbers)
     text = (

@@ -86,3 +86,16 @@ def test_the_warning_is_about_the_threat_where_it_shows_most():
 
     assert "net at Linf 0.2: attacks without gradients broke 9 of the 39" in sentence
     assert "robustkit diagnose" in sentence
+
+
+@pytest.mark.parametrize(("left", "words"), [(5, "accuracy is too high"), (0, "though no image survived all attacks")])
+def test_an_accuracy_of_0_is_not_called_too_high(left, words):
+    survivors = range(40 - left, 40)
+    rows = {
+        ("Linf", "0.1", "pgd"): records("pgd", broke=[0], left=range(1, 40)),
+        ("Linf", "0.1", "square"): records("square", broke=range(1, 40 - left), left=survivors, backwards=0),
+    }
+    check = next(check for check in checks_of(facts(attacked=rows)) if check.name == "black_box_wins")
+
+    assert check.status == "failed"
+    assert words in check.finding
