@@ -19,6 +19,7 @@ from robustkit.classifier.recurrent import differentiable_recurrences
 from robustkit.errors import unknown
 from robustkit.models.batchnorm import recalculate_statistics
 from robustkit.models.preprocessing import placement
+from robustkit.nethook.restore import restore_modes
 
 NORMS = (_BatchNorm,)
 # Also InstanceNorm, which has running statistics with `track_running_stats=True`, and the vectors of spectral
@@ -65,6 +66,7 @@ def modes(network: nn.Module, mode: str) -> Iterator[None]:
     """The network in the mode that a training's attack uses; modes are restored when the context ends.
 
     Every module gets its own mode back, also after an exception: a layer that was in eval mode is in eval mode again.
+    A layer with a `train` method of its own, such as one that folds weights in eval mode, is told by it.
     Buffers are restored after "batch" alone.
 
     Args:
@@ -88,8 +90,7 @@ def modes(network: nn.Module, mode: str) -> Iterator[None]:
         with statistics, differentiable_recurrences(network, placement(network).device):
             yield
     finally:
-        for module, training in before:
-            module.training = training
+        restore_modes(before)
 
 
 @contextmanager

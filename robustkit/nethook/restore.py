@@ -1,7 +1,7 @@
 """Contexts that restore a model and the random state."""
 
 import random
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,10 +31,25 @@ def restored(model: nn.Module, *, weights: bool = True) -> Iterator[nn.Module]:
         try:
             yield model
         finally:
+            restore_modes([(each.module, each.training) for each in modules if each.training is not None])
             for module in modules:
                 module.restore()
             for state in states:
                 state.restore()
+
+
+def restore_modes(before: Sequence[tuple[nn.Module, bool]]) -> None:
+    """Put modules back into the modes that they had.
+
+    Args:
+        before: modules with their `training`, each after those that contain it, as `modules()` yields them.
+    """
+    for module, training in before:
+        # LoRA's layers add their update to the weight in eval mode: with the flag alone it would stay there.
+        if module.training != training and getattr(module.train, "__func__", None) is not nn.Module.train:
+            module.train(training)
+    for module, training in before:
+        module.training = training
 
 
 @contextmanager
@@ -69,8 +84,6 @@ class _ModuleState:
         return [tensor for tensor in (*self.parameters.values(), *self.buffers.values()) if tensor is not None]
 
     def restore(self) -> None:
-        if self.training is not None:
-            self.module.training = self.training
         _restore_entries(self.module._parameters, self.parameters)
         _restore_entries(self.module._buffers, self.buffers)
         # A name that stays here would silently be left out of the state dict when a saved buffer takes it.

@@ -25,6 +25,25 @@ class Trained(nn.Module):
         return self.drop(self.norm(self.conv(x)))
 
 
+class Told(nn.Linear):
+    """Does something when it changes its mode, as layers do that fold weights for inference."""
+
+    def train(self, mode: bool = True):
+        self.told = mode
+        return super().train(mode)
+
+
+def test_a_layer_is_told_by_its_own_method_that_its_mode_is_restored():
+    layer = Told(2, 2)
+    net = nn.Sequential(layer, nn.Sequential(Told(2, 2).eval()))
+    with restored(net):
+        net.eval()
+        assert not layer.told
+
+    assert layer.told
+    assert not net[1][0].training
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_weights_buffers_modes_gradients_and_flags_are_restored(fails):
     net = seeded(Trained)

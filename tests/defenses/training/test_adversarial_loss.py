@@ -80,6 +80,34 @@ def test_every_step_has_noise_of_its_own_and_a_continued_training_the_same():
     assert not torch.equal(other.adversarial(X, Y), first)
 
 
+class LowRank(nn.Linear):
+    """Adds its low-rank update to the weight in eval mode, as the layers of loralib do."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+        self.update, self.merged = nn.Parameter(torch.ones(10, 64) / 64), False
+
+    def train(self, mode: bool = True):
+        super().train(mode)
+        if mode == self.merged:
+            self.weight.data += self.update.data * (-1 if mode else 1)
+            self.merged = not mode
+        return self
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.weight if self.merged else self.weight + self.update, self.bias)
+
+
+def test_a_layer_that_folds_weights_in_eval_mode_learns_after_an_attack():
+    # Its flag was restored without its `train`: the update stayed in the weight and got no gradient.
+    layer = LowRank()
+    AdversarialLoss(nn.Sequential(nn.Flatten(), layer), "fgsm", eps=EPS)(X, Y).backward()
+
+    assert layer.training
+    assert not layer.merged
+    assert layer.update.grad is not None
+
+
 def test_images_are_attacked_where_gradients_are_switched_off():
     loss = AdversarialLoss(net(), "pgd:steps=2", eps=EPS)
     with torch.no_grad():
