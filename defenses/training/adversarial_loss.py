@@ -91,7 +91,11 @@ class AdversarialLoss:
         inside = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
         attacked = _logits(inside)
         with modes(inside, self.attack_bn):
-            return craft(attacked, self.attack, x, y, key, maximized(self.objective, attacked, x))
+            x_adv = craft(attacked, self.attack, x, y, key, maximized(self.objective, attacked, x))
+        # Older versions of torch go on to use copies of the weights that autocast has made under no_grad, which have no
+        # gradient (pytorch/pytorch#112583).
+        torch.clear_autocast_cache()
+        return x_adv
 
     def of(self, x: Tensor, x_adv: Tensor, y: Tensor) -> Tensor:
         """The loss of clean images and of adversarial images that are there already; all as in a call."""

@@ -30,9 +30,12 @@ def perturbed(weights: Sequence[nn.Parameter], gradients: Sequence[Tensor | None
                 # stays zero, and moves nothing.
                 direction = grad / grad.abs().amax().clamp(min=torch.finfo(grad.dtype).tiny)
                 weight.add_(direction * (size * weight.norm() / direction.norm().clamp(min=1)))
+        # Under autocast, the copies of the weights that the attack and the ascent made would be used on.
+        torch.clear_autocast_cache()
         yield
     finally:
         with torch.no_grad():
             for (weight, _), values in zip(moved, before, strict=True):
                 # A copy: subtracting the step would leave its rounding error.
                 weight.copy_(values)
+        torch.clear_autocast_cache()

@@ -1,6 +1,7 @@
 """The loss of adversarial images in a training loop of one's own."""
 
 import copy
+import math
 from contextlib import nullcontext
 
 import pytest
@@ -114,6 +115,34 @@ def test_images_are_attacked_where_gradients_are_switched_off():
         x_adv = loss.adversarial(X, Y)
 
         assert loss.of(X, x_adv, Y) > 20 * loss.of(X, X, Y)
+
+
+@pytest.mark.parametrize("objective", ["at", "trades:6"])
+def test_weights_are_perturbed_within_one_autocast_context_too(objective):
+    # Autocast kept the bf16 copies of the weights that the attack had made, and the perturbation changed no loss.
+    losses = []
+    for cached in (True, False):
+        loss = AdversarialLoss(net().eval(), "pgd:steps=2", eps=EPS, objective=objective)
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=cached):
+            x_adv = loss.adversarial(X, Y)
+            with loss.with_worse_weights(X, x_adv, Y, size=0.05):
+                losses.append(loss.of(X, x_adv, Y).item())
+            losses.append(loss.of(X, x_adv, Y).item())
+
+    # Gradients of weights that are used twice are added up in bf16 where there is one copy of them.
+    assert losses[:2] == pytest.approx(losses[2:], rel=0.01)
+
+
+def test_no_copy_of_the_weights_outlives_an_attack_under_autocast():
+    # TRADES makes them under no_grad: in older versions of torch, the weights then got no gradient.
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    loss = AdversarialLoss(network, "fgsm", eps=EPS, objective="trades:6")
+    with torch.autocast("cpu", torch.bfloat16):
+        x_adv = loss.adversarial(X, Y)
+        nn.init.zeros_(network[1].weight)
+        nn.init.zeros_(network[1].bias)
+
+        assert loss.of(X, x_adv, Y).item() == pytest.approx(math.log(10))
 
 
 def test_a_classifier_brings_its_normalisation():
