@@ -105,13 +105,17 @@ class AdversarialLoss:
     def with_worse_weights(self, x: Tensor, x_adv: Tensor, y: Tensor, size: float) -> AbstractContextManager[None]:
         """A context in which the weights are moved a step up this loss: adversarial weight perturbation.
 
-        Call `backward` inside and the optimizer's step after it; weights and running statistics are then as before.
+        Call `backward` inside and the optimizer's step after it; the weights are then as before. The step up does not
+        change running statistics; a loss that is computed inside does, as any other.
 
         Args:
             x: `[B, *S]` clean images.
             x_adv: `[B, *S]` adversarial ones.
             y: `[B]` true classes.
             size: length of each layer's step, in units of the norm of its weights; the paper's gamma, such as 0.005.
+
+        Raises:
+            UserError: when the context ends, if the weights were changed inside, as by the optimizer's step.
 
         Source: Wu, Xia & Wang 2020, arXiv:2004.05884.
         """

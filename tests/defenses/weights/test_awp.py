@@ -5,6 +5,7 @@ import torch
 from robustkit.defenses.weights.awp import perturbed
 from torch.nn import functional as F
 
+from robustkit import UserError
 from tests.defenses.nets import SHORT, batch, changed, net, same_weights, state, stepper
 
 
@@ -53,6 +54,33 @@ def test_the_weights_are_restored_to_the_bit_also_after_an_exception():
     with pytest.raises(ZeroDivisionError):
         fail_inside()
     assert changed(network, before) == set()
+
+
+def test_a_step_of_the_optimizer_inside_is_refused_since_it_is_undone():
+    # Only biases and BatchNorm learned, silently. The authors' code takes the step where ours would lose it.
+    network = net()
+    weights, optimizer = list(network.parameters()), torch.optim.SGD(network.parameters(), 0.1)
+    grads = gradients(network, batch())
+
+    def step_inside() -> None:
+        with perturbed(weights, grads, 0.01):
+            F.cross_entropy(network(batch().x), batch().y).backward()
+            optimizer.step()
+
+    with pytest.raises(UserError, match="optimizer's step after"):
+        step_inside()
+
+
+def test_perturbations_can_be_nested():
+    network = net()
+    before, weights = state(network), list(network.parameters())
+
+    with perturbed(weights, gradients(network, batch()), 0.01):
+        outer = state(network)
+        with perturbed(weights, gradients(network, batch()), 0.01):
+            assert changed(network, outer)
+        assert not changed(network, outer)
+    assert not changed(network, before)
 
 
 def test_the_loss_is_higher_at_the_perturbed_weights_and_statistics_move_once():
