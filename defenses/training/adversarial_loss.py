@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from robustkit import limits
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.logits import logits_of
-from robustkit.classifier.sanity_checks import checked_images
+from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.errors import UserError
 from robustkit.nethook.gradients import gradients
 from robustkit.primitives.protocol import Attack
@@ -72,7 +72,7 @@ class AdversarialLoss:
         """The loss of clean images `[B, *S]` in [0, 1] with labels `[B]`: one number, the mean over the batch.
 
         Raises:
-            UserError: the images lie outside [0, 1].
+            UserError: the images lie outside [0, 1], or a label is no class.
             Diverged: also a UserError; an input gradient is NaN or infinite.
         """
         return self.of(x, self.adversarial(x, y), y)
@@ -83,13 +83,14 @@ class AdversarialLoss:
         Those of "nfgsm" and "gaussian" may leave the ball, as published.
         """
         x = checked_images(x.detach(), (0.0, 1.0))
+        y = checked_labels(y, len(x))
         if not self.objective.uses_attack:
             return x
         key = noise_keys(self.seed, self.step, torch.arange(len(x), device=x.device))
         self.step += 1
         # A DistributedDataParallel would wait for gradients of the weights.
         inside = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
-        attacked = _logits(inside)
+        attacked = _logits(inside, y)
         with modes(inside, self.attack_bn):
             x_adv = craft(attacked, self.attack, x, y, key, maximized(self.objective, attacked, x))
         # Older versions of torch go on to use copies of the weights that autocast has made under no_grad, which have no
@@ -99,7 +100,13 @@ class AdversarialLoss:
 
     def of(self, x: Tensor, x_adv: Tensor, y: Tensor) -> Tensor:
         """The loss of clean images and of adversarial images that are there already; all as in a call."""
-        network = _logits(self.model)
+        if x_adv.shape != x.shape:
+            raise UserError(
+                f"The adversarial images have the shape {list(x_adv.shape)}, the clean ones {list(x.shape)}; give "
+                "those of the same images."
+            )
+        y = checked_labels(y, len(x))
+        network = _logits(self.model, y)
         return self.objective.batch_loss(Branches(network, network), x, x_adv, y, self.label_smoothing).loss
 
     def with_worse_weights(self, x: Tensor, x_adv: Tensor, y: Tensor, size: float) -> AbstractContextManager[None]:
@@ -125,6 +132,14 @@ class AdversarialLoss:
         return perturbed(weights, grads, size)
 
 
-def _logits(network: nn.Module) -> Network:
-    """`[B, K]` fp32, also under autocast."""
-    return lambda x: logits_of(network(x), x).float()
+def _logits(network: nn.Module, y: Tensor) -> Network:
+    """`[B, K]` fp32, also under autocast; a `UserError` if there is none for some label."""
+    most = int(y.max()) if len(y) else 0
+
+    def logits(x: Tensor) -> Tensor:
+        values = logits_of(network(x), x).float()
+        if values.shape[1] <= most:
+            checked_labels(y, len(y), values.shape[1])
+        return values
+
+    return logits

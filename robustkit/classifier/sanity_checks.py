@@ -54,8 +54,14 @@ def checked_batch(data: Dataset, numbers: Sequence[int]) -> tuple[Tensor, Tensor
     return checked_images(x, (0, 1), numbers), y
 
 
-def checked_labels(y: Tensor, count: int, classes: int, what: str = "label") -> Tensor:
+def checked_labels(y: Tensor, count: int, classes: int | None = None, what: str = "label") -> Tensor:
     """Labels, or what else `what` names, as `[N]` int64, one per image and each a class of the model.
+
+    Args:
+        y: the labels.
+        count: N.
+        classes: of the model; None, if they are not known yet, allows any number from 0.
+        what: they are called in errors.
 
     Raises:
         UserError: their number, type or range is wrong; the sentence names the first that is.
@@ -64,12 +70,10 @@ def checked_labels(y: Tensor, count: int, classes: int, what: str = "label") -> 
         raise UserError(
             f"{what.title()}s must be {count} whole numbers, one per image, not {list(y.shape)} of {y.dtype}."
         )
-    bad = ((y < 0) | (y >= classes)).nonzero().flatten().tolist()
+    bad = ((y < 0) if classes is None else (y < 0) | (y >= classes)).nonzero().flatten().tolist()
     if bad:
-        raise UserError(
-            f"{what.title()} {int(y[bad[0]])} of image {bad[0]} is not a class of the model, which has 0 to "
-            f"{classes - 1}."
-        )
+        known = "whose classes count from 0" if classes is None else f"which has 0 to {classes - 1}"
+        raise UserError(f"{what.title()} {int(y[bad[0]])} of image {bad[0]} is not a class of the model, {known}.")
     return y.long()
 
 

@@ -192,3 +192,34 @@ def test_what_cannot_be_used_is_refused_with_the_fix(arguments, sentence):
 def test_images_that_are_no_pixels_are_refused(images):
     with pytest.raises(UserError, match=r"\[0, 1\]|NaN"):
         AdversarialLoss(net(), "pgd:steps=2", eps=EPS)(images, Y)
+
+
+@pytest.mark.parametrize("objective", ["clean", "at", "trades:6", "mart:5"])
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        (F.one_hot(Y, 10).float(), "16 whole numbers"),
+        (Y[:, None], "16 whole numbers"),
+        (Y.masked_fill(Y[2] == Y, -100), "Label -100 of image 2"),
+        (Y.masked_fill(Y[2] == Y, 10), "Label 10 of image 2 .* 0 to 9"),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused(labels, sentence, objective):
+    # Torch leaves out labels of -100, silently, and stops at others without a word on labels.
+    loss = AdversarialLoss(net(), "pgd:steps=2", eps=EPS, objective=objective)
+    with pytest.raises(UserError, match=sentence):
+        loss(X, labels)
+    with pytest.raises(UserError, match=sentence):
+        loss.of(X, X, labels)
+
+
+def test_labels_are_whole_numbers_of_any_type():
+    losses = [AdversarialLoss(net(), "pgd:steps=2", eps=EPS, objective="mart:5")(X, y) for y in (Y, Y.int(), Y.byte())]
+
+    assert losses[0] == losses[1] == losses[2]
+
+
+def test_adversarial_images_of_other_images_are_refused():
+    # TRADES compared all with the only one.
+    with pytest.raises(UserError, match="same images"):
+        AdversarialLoss(net(), "fgsm", eps=EPS, objective="trades:6").of(X, X[:1], Y)
