@@ -1,5 +1,6 @@
 """The loss of adversarial images, for a training loop of one's own."""
 
+import math
 from contextlib import AbstractContextManager
 
 import torch
@@ -122,13 +123,19 @@ class AdversarialLoss:
             size: length of each layer's step, in units of the norm of its weights; the paper's gamma, such as 0.005.
 
         Raises:
-            UserError: when the context ends, if the weights were changed inside, as by the optimizer's step.
+            UserError: the size is none, or no weight learns; when the context ends, the weights were changed inside, as
+                by the optimizer's step.
 
         Source: Wu, Xia & Wang 2020, arXiv:2004.05884.
         """
+        if not 0 <= size < math.inf:
+            raise UserError(f"size must be at least 0 and finite, not {size!r}; the paper's is 0.005.")
         weights = [weight for weight in self.model.parameters() if weight.requires_grad]
-        with statistics_kept(self.model):
-            grads = gradients(self.of(x, x_adv, y), weights)
+        with torch.enable_grad(), statistics_kept(self.model):
+            loss = self.of(x, x_adv, y)
+            if not (weights and loss.requires_grad):
+                raise UserError("The loss depends on no weight that learns; leave some with requires_grad=True.")
+            grads = gradients(loss, weights)
         return perturbed(weights, grads, size)
 
 

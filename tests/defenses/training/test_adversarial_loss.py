@@ -223,3 +223,23 @@ def test_adversarial_images_of_other_images_are_refused():
     # TRADES compared all with the only one.
     with pytest.raises(UserError, match="same images"):
         AdversarialLoss(net(), "fgsm", eps=EPS, objective="trades:6").of(X, X[:1], Y)
+
+
+@pytest.mark.parametrize("size", [-0.005, float("nan"), float("inf")])
+def test_weights_are_not_moved_by_a_size_that_is_none(size):
+    # A negative one moved them down the loss.
+    with pytest.raises(UserError, match="size"):
+        AdversarialLoss(net(), "fgsm", eps=EPS).with_worse_weights(X, X, Y, size)
+
+
+def test_weights_are_moved_where_gradients_are_switched_off():
+    loss = AdversarialLoss(net(), "fgsm", eps=EPS)
+    with torch.no_grad(), loss.with_worse_weights(X, X, Y, 0.05):
+        worse = loss.of(X, X, Y)
+
+    assert worse > loss.of(X, X, Y)
+
+
+def test_a_network_that_learns_nothing_has_no_worse_weights():
+    with pytest.raises(UserError, match="requires_grad=True"):
+        AdversarialLoss(net().requires_grad_(False), "fgsm", eps=EPS).with_worse_weights(X, X, Y, 0.05)
