@@ -83,8 +83,11 @@ class AdversarialLoss:
 
         Those of "nfgsm" and "gaussian" may leave the ball, as published.
         """
-        x = checked_images(x.detach(), (0.0, 1.0))
-        y = checked_labels(y, len(x))
+        # Validation loops run in inference mode, where nothing has a gradient; what is made of its tensors here may.
+        with torch.inference_mode(mode=False):
+            return self._attacked(checked_images(x.detach(), (0.0, 1.0)), checked_labels(y, len(x)).clone())
+
+    def _attacked(self, x: Tensor, y: Tensor) -> Tensor:
         if not self.objective.uses_attack:
             return x
         key = noise_keys(self.seed, self.step, torch.arange(len(x), device=x.device))

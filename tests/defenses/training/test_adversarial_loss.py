@@ -109,12 +109,15 @@ def test_a_layer_that_folds_weights_in_eval_mode_learns_after_an_attack():
     assert layer.update.grad is not None
 
 
-def test_images_are_attacked_where_gradients_are_switched_off():
-    loss = AdversarialLoss(net(), "pgd:steps=2", eps=EPS)
-    with torch.no_grad():
-        x_adv = loss.adversarial(X, Y)
+@pytest.mark.parametrize("objective", ["at", "trades:6"])
+@pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
+def test_images_are_attacked_where_gradients_are_switched_off(without_gradients, objective):
+    loss = AdversarialLoss(net(), "pgd:steps=2", eps=EPS, objective=objective)
+    with without_gradients():
+        x, y = X.clone(), Y.clone()
+        x_adv = loss.adversarial(x, y)
 
-        assert loss.of(X, x_adv, Y) > 20 * loss.of(X, X, Y)
+        assert loss.of(x, x_adv, y) > 20 * loss.of(x, x, y)
 
 
 @pytest.mark.parametrize("objective", ["at", "trades:6"])
