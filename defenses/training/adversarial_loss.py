@@ -12,6 +12,7 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.logits import logits_of
 from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.errors import UserError
+from robustkit.host.arguments import checked_arguments, checked_arguments_but
 from robustkit.nethook.gradients import gradients
 from robustkit.primitives.protocol import Attack
 
@@ -47,6 +48,7 @@ class AdversarialLoss:
         UserError: there is no such attack or objective, or it cannot be used here.
     """
 
+    @checked_arguments_but("eps")
     def __init__(
         self,
         model: nn.Module | Classifier,
@@ -78,6 +80,7 @@ class AdversarialLoss:
         """
         return self.of(x, self.adversarial(x, y), y)
 
+    @checked_arguments
     def adversarial(self, x: Tensor, y: Tensor) -> Tensor:
         """`[B, *S]` images of the next step against the network as it is now, inside the ball and in [0, 1].
 
@@ -102,6 +105,7 @@ class AdversarialLoss:
         torch.clear_autocast_cache()
         return x_adv
 
+    @checked_arguments
     def of(self, x: Tensor, x_adv: Tensor, y: Tensor) -> Tensor:
         """The loss of clean images and of adversarial images that are there already; all as in a call."""
         if x_adv.shape != x.shape:
@@ -113,6 +117,7 @@ class AdversarialLoss:
         network = _logits(self.model, y)
         return self.objective.batch_loss(Branches(network, network), x, x_adv, y, self.label_smoothing).loss
 
+    @checked_arguments
     def with_worse_weights(self, x: Tensor, x_adv: Tensor, y: Tensor, size: float) -> AbstractContextManager[None]:
         """A context in which the weights are moved a step up this loss: adversarial weight perturbation.
 

@@ -33,17 +33,22 @@ def checked_arguments_but(*names: str) -> Callable[[Callable[P, R]], Callable[P,
     """As `checked_arguments`, but the function itself looks at the types of some arguments."""
 
     def checked(function: Callable[P, R]) -> Callable[P, R]:
-        signature, hints = inspect.signature(function), _hints(function)
+        signature, hints, name = inspect.signature(function), _hints(function), _called(function)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            given = bound_arguments(function.__name__, signature, args, kwargs)
-            check_types(function.__name__, {key: value for key, value in given.items() if key not in names}, hints)
+            given = bound_arguments(name, signature, args, kwargs)
+            check_types(name, {key: value for key, value in given.items() if key not in names}, hints)
             return function(*args, **kwargs)
 
         return call
 
     return checked
+
+
+def _called(function: Callable[..., object]) -> str:
+    """The name by which a function is called: of `__init__` that of its class."""
+    return function.__name__ if function.__name__ != "__init__" else function.__qualname__.split(".")[-2]
 
 
 def bound_arguments(

@@ -184,6 +184,10 @@ def test_weights_learn_under_distributed_data_parallel(tmp_path):
         ({"label_smoothing": 1.0}, "label_smoothing"),
         ({"attack": "fab"}, "several gradients"),
         ({"eps": "8/0"}, "8/0"),
+        ({"objective": None}, r"AdversarialLoss\(\): objective must be str"),
+        ({"attack_bn": "off"}, "attack_bn must be"),
+        ({"label_smoothing": "0.1"}, "label_smoothing must be float"),
+        ({"beta": 6}, r"AdversarialLoss\(\) has no argument 'beta'"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_the_fix(arguments, sentence):
@@ -214,6 +218,11 @@ def test_labels_that_are_no_classes_are_refused(labels, sentence, objective):
         loss(X, labels)
     with pytest.raises(UserError, match=sentence):
         loss.of(X, X, labels)
+
+
+def test_what_is_no_tensor_is_refused():
+    with pytest.raises(UserError, match="y must be Tensor, not list"):
+        AdversarialLoss(net(), "fgsm", eps=EPS)(X, Y.tolist())
 
 
 def test_labels_are_whole_numbers_of_any_type():
