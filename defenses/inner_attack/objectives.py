@@ -90,7 +90,8 @@ class AT(Objective):
 class TRADES(Objective):
     """Clean cross-entropy plus `beta` times the divergence of adversarial from clean predictions.
 
-    Zhang et al. 2019, arXiv:1901.08573. Only the labels of the clean term are smoothed.
+    Zhang et al. 2019, arXiv:1901.08573. Only the labels of the clean term are smoothed. Ours differs: an attack with a
+    random start keeps it; one that starts at the clean image starts from the paper's noise, clipped to [0, 1].
     """
 
     @property
@@ -115,7 +116,8 @@ class MART(Objective):
 
     Wang et al. 2020, "Improving adversarial robustness requires revisiting misclassified examples", ICLR. The weight of
     an image's divergence is the probability of its wrong classes on the clean image. Only the labels of the
-    cross-entropy are smoothed.
+    cross-entropy are smoothed. Ours differs: logarithms are exact, where the authors' code has `log(1.0001 - p)`, which
+    ends at -9.2; and the attack has its own start, not noise of 1e-3.
     """
 
     @property

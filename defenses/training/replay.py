@@ -2,7 +2,8 @@
 
 Shafahi et al. 2019, arXiv:1904.12843, algorithm 1: several optimizer steps are taken on every batch, and the
 perturbation is carried over to the next step and to the next batch. Ours differs: the perturbed image is also clipped
-to [0, 1], and its gradient uses hard labels even if the weights' loss smooths them.
+to [0, 1], what this cuts off is not carried over (the authors' code keeps it for the next image), and its gradient uses
+hard labels even if the weights' loss smooths them.
 """
 
 from collections.abc import Sequence
