@@ -1,7 +1,8 @@
 """The loss of adversarial images, for a training loop of one's own."""
 
 import math
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from robustkit.classifier.logits import logits_of
 from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments, checked_arguments_but
+from robustkit.models.preprocessing import Preprocessed
 from robustkit.nethook.gradients import gradients
 from robustkit.primitives.protocol import Attack
 
@@ -95,10 +97,8 @@ class AdversarialLoss:
             return x
         key = noise_keys(self.seed, self.step, torch.arange(len(x), device=x.device))
         self.step += 1
-        # A DistributedDataParallel would wait for gradients of the weights.
-        inside = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
-        attacked = _logits(inside, y)
-        with modes(inside, self.attack_bn):
+        with _alone(self.model) as inside, modes(inside, self.attack_bn):
+            attacked = _logits(inside, y)
             x_adv = craft(attacked, self.attack, x, y, key, maximized(self.objective, attacked, x))
         # Older versions of torch go on to use copies of the weights that autocast has made under no_grad, which have no
         # gradient (pytorch/pytorch#112583).
@@ -145,6 +145,23 @@ class AdversarialLoss:
                 raise UserError("The loss depends on no weight that learns; leave some with requires_grad=True.")
             grads = gradients(loss, weights)
         return perturbed(weights, grads, size)
+
+
+@contextmanager
+def _alone(model: nn.Module) -> Iterator[nn.Module]:
+    """The model without its `DistributedDataParallel`, which would wait for other processes at each query."""
+    if isinstance(model, DistributedDataParallel):
+        yield model.module
+        return
+    network = model.network if isinstance(model, Preprocessed) else None
+    if not isinstance(model, Preprocessed) or not isinstance(network, DistributedDataParallel):
+        yield model
+        return
+    try:
+        model.network = network.module
+        yield model
+    finally:
+        model.network = network
 
 
 def _logits(network: nn.Module, y: Tensor) -> Network:

@@ -176,6 +176,24 @@ def test_weights_learn_under_distributed_data_parallel(tmp_path):
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.filterwarnings("ignore")  # torch warns about gloo on machines without a network
+def test_an_attack_waits_for_no_other_process_where_a_classifier_is_around_the_parallel_network(tmp_path):
+    # If one process attacked alone, as for a log, the others' buffers were waited for, for ever.
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path / 'group'}", rank=0, world_size=1)
+    try:
+        parallel, called = nn.parallel.DistributedDataParallel(net()), []
+        parallel.register_forward_hook(lambda *_: called.append(True))
+        loss = AdversarialLoss(Classifier(parallel, mean=[0.0], std=[1.0]), "pgd:steps=2", eps=EPS)
+        x_adv = loss.adversarial(X, Y)
+        assert not called
+        loss.of(X, x_adv, Y).backward()
+    finally:
+        torch.distributed.destroy_process_group()
+
+    assert called
+    torch.testing.assert_close(x_adv, AdversarialLoss(net(), "pgd:steps=2", eps=EPS).adversarial(X, Y))
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
