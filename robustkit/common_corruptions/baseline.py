@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from robustkit import limits
 from robustkit.errors import UserError, unknown
+from robustkit.host.text import csv_text_of
 from robustkit.limits import shortened
 from robustkit.paths import user_path
 from robustkit.statistics.corruption_error import MeanErrors
@@ -98,7 +99,7 @@ def _of_run(lines: list[list[str]]) -> dict[str, list[_Entry]]:
         role = line[where["role"]]
         if role in ("clean", "corruption"):
             name = _CLEAN if role == "clean" else line[where["attack"]]
-            table.setdefault(line[where["model"]], []).append((name, float(line[where["accuracy"]])))
+            table.setdefault(csv_text_of(line[where["model"]]), []).append((name, float(line[where["accuracy"]])))
     return table
 
 

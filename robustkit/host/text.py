@@ -43,6 +43,12 @@ def csv_cell(value: object) -> object:
     return value
 
 
+def csv_text_of(cell: str) -> str:
+    """The text for which `csv_cell` wrote `cell`."""
+    text = cell.removeprefix("'")
+    return text if csv_cell(text) == cell else cell
+
+
 def as_name(text: str) -> str:
     """`text` as reports show it: on one line, with plain blanks. Names that differ in nothing else become one."""
     return _unbroken(encodable(text))

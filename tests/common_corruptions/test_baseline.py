@@ -6,6 +6,7 @@ import pytest
 
 from robustkit.common_corruptions.baseline import ALEXNET, chosen_baseline, read_accuracies
 from robustkit.errors import UserError
+from robustkit.host.text import csv_cell
 from robustkit.statistics.corruption_error import MeanErrors, corruption_errors
 
 # Two lines of RobustBench's table for ImageNet-C (github.com/RobustBench/robustbench, MIT licence).
@@ -99,6 +100,13 @@ def test_a_baseline_is_a_model_of_the_run_alexnet_or_a_line_of_a_file(tmp_path):
     for text, word in ((str(file), "2 models"), (f"{file}:none", "none"), ("nobody", "alexnet")):
         with pytest.raises(UserError, match=word):
             chosen_baseline(text, [])
+
+
+def test_a_model_of_a_run_keeps_its_name_in_the_file_of_its_results(tmp_path):
+    file = tmp_path / "results.csv"
+    file.write_text(f"model,role,attack,accuracy\n{csv_cell('-x')},corruption,fog,0.5\n")
+
+    assert chosen_baseline(f"{file}:-x", []) == ("-x", MeanErrors(None, {"fog": 0.5}))
 
 
 @pytest.mark.parametrize(
