@@ -13,6 +13,7 @@ from robustkit.primitives.ball import NORMS
 from robustkit.primitives.example_index import ExampleIndex
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials, begin
 from robustkit.primitives.rows import along
+from robustkit.primitives.threat import norm_name
 
 _AT_ONCE = 64
 _MOST = 10_000  # examples of one image
@@ -76,6 +77,8 @@ class GivenExamples:
         Raises:
             UserError: the radius is the minimum, or the norm is none of Linf, L2, L1 and L0.
         """
+        if norm_name(norm) not in NORMS:
+            raise UserError(f"The examples {self.name} are judged in {', '.join(NORMS)}, not under {norm}.")
         return JudgedExamples(eps, norm, sha256=self.sha256, given=self)
 
 

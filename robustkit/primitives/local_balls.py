@@ -88,7 +88,7 @@ class Frame(_LocalBall):
     """The pixels along the border may change; `eps` is the width of the frame."""
 
     norm = "frame"
-    attacks = "apgd, pgd and sparse_rs"
+    attacks = "apgd, pgd, soft_apgd and sparse_rs"
 
     def distance(self, x: Tensor, point: Tensor) -> Tensor:
         """How deep the deepest changed pixel lies: 1 for the border itself."""

@@ -278,7 +278,7 @@ def test_a_file_that_cannot_be_judged_is_refused_in_one_line(made, tmp_path, arr
     [
         ({"norm": "L2", "eps": "minimum"}, "need a radius"),
         ({"norm": "Linf", "eps": EPS, "mask": "patch:0,0,3,3"}, "leave the mask out"),
-        ({"norm": "rotation", "eps": 30}, "no rotation form"),
+        ({"norm": "rotation", "eps": 30}, "are judged in Linf, L2, L1, L0, not under rotation"),
     ],
 )
 def test_threats_in_which_given_examples_say_nothing_are_refused(made, request_, message):
