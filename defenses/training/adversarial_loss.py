@@ -150,18 +150,17 @@ class AdversarialLoss:
 @contextmanager
 def _alone(model: nn.Module) -> Iterator[nn.Module]:
     """The model without its `DistributedDataParallel`, which would wait for other processes at each query."""
-    if isinstance(model, DistributedDataParallel):
-        yield model.module
-        return
-    network = model.network if isinstance(model, Preprocessed) else None
-    if not isinstance(model, Preprocessed) or not isinstance(network, DistributedDataParallel):
+    parallel = model.network if isinstance(model, Preprocessed) else model
+    if not isinstance(parallel, DistributedDataParallel):
         yield model
-        return
-    try:
-        model.network = network.module
-        yield model
-    finally:
-        model.network = network
+    elif not isinstance(model, Preprocessed):
+        yield parallel.module
+    else:
+        model.network = parallel.module
+        try:
+            yield model
+        finally:
+            model.network = parallel
 
 
 def _logits(network: nn.Module, y: Tensor) -> Network:
