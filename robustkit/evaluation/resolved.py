@@ -126,7 +126,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     if request.corruption_baseline is not None:
         if suite is None:
             raise UserError("A baseline is for corruption errors; add corruptions, for example generated.")
-        baseline = chosen_baseline(request.corruption_baseline, [each.name for each in classifiers])
+        baseline = chosen_baseline(request.corruption_baseline, [each.name for each in classifiers], suite.cells)
     return Evaluation(
         classifiers, surrogates, data, ids, planned, request.seed, slots, device, request.precision, suite, baseline,
         request.keep_adversarial, tuple(request.declared), request.level, request.own_shard,

@@ -9,9 +9,11 @@ FEW = ("--corruptions", "contrast", "--corruptions", "pixelate", "--severity", "
 
 
 def test_a_run_is_made_continued_with_attacks_and_verified(robustkit, place):
-    first = robustkit("corruptions", "-q", *MODEL, *DATA, *FEW, "--corruption-baseline", "alexnet", "--out", "run")
+    first = robustkit(
+        "corruptions", "-q", *MODEL, *DATA, *FEW, "--name", "net", "--corruption-baseline", "net", "--out", "run"
+    )
     table = pd.read_csv(place / "run" / "corruptions.csv")
-    attacked = ("evaluate", "-q", *MODEL, *DATA, *FEW, "-a", "fgsm", "--eps", "0.1", "--out", "run")
+    attacked = ("evaluate", "-q", *MODEL, *DATA, *FEW, "--name", "net", "-a", "fgsm", "--eps", "0.1", "--out", "run")
 
     assert first.status == 0
     assert "corruptions.csv" in first.out

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 
 from robustkit.common_corruptions.baseline import ALEXNET, chosen_baseline, read_accuracies
+from robustkit.common_corruptions.suite import cells_of
 from robustkit.errors import UserError
 from robustkit.host.text import csv_cell
 from robustkit.statistics.corruption_error import MeanErrors, corruption_errors
+
+ALL = cells_of(("fog", "snow"), (1, 2, 3, 4, 5))
 
 # Two lines of RobustBench's table for ImageNet-C (github.com/RobustBench/robustbench, MIT licence).
 ACCURACIES = {
@@ -94,23 +97,37 @@ def test_relative_errors_leave_out_what_was_wrong_without_corruption():
 def test_a_baseline_is_a_model_of_the_run_alexnet_or_a_line_of_a_file(tmp_path):
     file = table(tmp_path)
 
-    assert chosen_baseline("mine", ["mine"]).errors is None
-    assert chosen_baseline("AlexNet", ["mine"]).errors == ALEXNET
-    assert chosen_baseline(f"{file}:Standard_R50", []).name == "Standard_R50"
+    assert chosen_baseline("mine", ["mine"], ALL).errors is None
+    assert chosen_baseline("AlexNet", ["mine"], ALL).errors == ALEXNET
+    assert chosen_baseline(f"{file}:Standard_R50", [], ALL).name == "Standard_R50"
     for text, word in ((str(file), "2 models"), (f"{file}:none", "none"), ("nobody", "alexnet")):
         with pytest.raises(UserError, match=word):
-            chosen_baseline(text, [])
+            chosen_baseline(text, [], ALL)
+
+
+def test_a_baseline_has_the_severities_of_the_run(tmp_path):
+    file = table(tmp_path)
+    errors = chosen_baseline(f"{file}:AlexNet", [], cells_of(("fog",), (1, 5))).errors
+
+    assert errors.corrupted["fog"] == pytest.approx(1 - (0.3154 + 0.0556) / 2)
+    for text, cells, sentence in (
+        ("alexnet", cells_of(("fog",), (1, 5)), "means over severities 1 to 5, and this run has 1, 5"),
+        (f"{file}:AlexNet", cells_of(("speckle_noise",), (1,)), "has no accuracy of AlexNet under a corruption"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            chosen_baseline(text, [], cells)
 
 
 def test_a_model_of_a_run_keeps_its_name_in_the_file_of_its_results(tmp_path):
     file = tmp_path / "results.csv"
-    file.write_text(f"model,role,attack,accuracy\n{csv_cell('-x')},corruption,fog,0.5\n")
+    file.write_text(f"model,role,attack,eps,accuracy\n{csv_cell('-x')},corruption,fog,1.0,0.5\n")
 
-    assert chosen_baseline(f"{file}:-x", []) == ("-x", MeanErrors(None, {"fog": 0.5}))
+    assert chosen_baseline(f"{file}:-x", [], cells_of(("fog",), (1,))) == ("-x", MeanErrors(None, {"fog": 0.5}))
 
 
 @pytest.mark.parametrize(
-    "content", ["", "a,b\n1,2\n", "x,fog\n,1\nm,2.5\n", "x,fog\n,1\nm,nan\n", "x,fog\n,1\nm\n", "\0"]
+    "content",
+    ["", "a,b\n1,2\n", "x,fog\n,1\nm,2.5\n", "x,fog\n,1\nm,nan\n", "x,fog\n,1\nm\n", "x,fog\n,inf\nm,0.5\n", "\0"],
 )
 def test_what_is_no_table_of_accuracies_is_one_clear_line(tmp_path, content):
     file = tmp_path / "wrong.csv"

@@ -142,7 +142,7 @@ def test_a_randomized_and_a_smoothed_model_are_judged_alike_in_any_order(tmp_pat
 
 
 def test_names_on_the_page_are_escaped_and_it_is_rendered_alike_again(tmp_path):
-    run = corrupted(tmp_path, names="<script>=1+1", corruption_baseline="alexnet")
+    run = corrupted(tmp_path, names="<script>=1+1", corruption_baseline="<script>=1+1")
     again = robustkit.load_run(tmp_path)
     page = page_of([run])
     write_corruptions(run, tmp_path)
