@@ -35,6 +35,14 @@ class UniversalChoice(NamedTuple):
     eps: str | None
 
 
+class StoredPerturbation(NamedTuple):
+    """What a file holds."""
+
+    fitted: FittedPerturbation
+    choice: UniversalChoice
+    images: frozenset[bytes]  # hashes of the images of the fit, by `image_hashes`
+
+
 class JudgedOn(NamedTuple):
     """One judgement: of a perturbation, by a model, on a split."""
 
@@ -45,19 +53,19 @@ class JudgedOn(NamedTuple):
     judged: JudgedPerturbation
 
 
-def write_universal(
-    fitted: FittedPerturbation, choice: UniversalChoice, judgements: Sequence[JudgedOn], folder: Path
-) -> None:
+def write_universal(stored: StoredPerturbation, judgements: Sequence[JudgedOn], folder: Path) -> None:
     """Write the perturbation, its picture and results.csv into a new folder."""
     from safetensors.torch import save
 
     folder.mkdir()
+    fitted, choice, images = stored
     settings = {
         "attack": choice.method, "norm": choice.norm, "eps": choice.eps, "target": fitted.target,
         "bounds": list(fitted.bounds), "seed": fitted.seed, "fitted_to": judgements[0].model,
         "dataset": judgements[0].data, "version": __version__,
     }  # fmt: skip
-    tensors = {"perturbation": fitted.perturbation.contiguous(), "fitted": fitted.fitted}
+    hashes = torch.tensor([list(digest) for digest in sorted(images)], dtype=torch.uint8, device="cpu")
+    tensors = {"perturbation": fitted.perturbation.contiguous(), "fitted": fitted.fitted, "images": hashes}
     # Not save_file: its error for a full disk is no OSError.
     (folder / FILE).write_bytes(save(tensors, {"robustkit.universal": json.dumps(settings)}))
     if fitted.perturbation.dim() == 3 and len(fitted.perturbation) in (1, 3):
@@ -81,7 +89,7 @@ def write_judgements(judgements: Sequence[JudgedOn], choice: UniversalChoice, fo
     (folder / TABLE).write_bytes(encodable(text.getvalue()).encode())
 
 
-def read_universal(path: Path) -> tuple[FittedPerturbation, UniversalChoice]:
+def read_universal(path: Path) -> StoredPerturbation:
     """The perturbation in a file that `write_universal` wrote, or in the folder of such a file.
 
     Raises:
@@ -96,7 +104,7 @@ def read_universal(path: Path) -> tuple[FittedPerturbation, UniversalChoice]:
     try:
         with safe_open(path, "pt") as opened:
             settings = json.loads((opened.metadata() or {})["robustkit.universal"])
-            tensors = {name: opened.get_tensor(name) for name in ("perturbation", "fitted")}
+            tensors = {name: opened.get_tensor(name) for name in ("perturbation", "fitted", "images")}
         choice = UniversalChoice(*(settings[name] for name in ("attack", "norm", "eps")))
         low, high = map(float, settings["bounds"])
         target, seed = settings["target"], int(settings["seed"])
@@ -104,6 +112,7 @@ def read_universal(path: Path) -> tuple[FittedPerturbation, UniversalChoice]:
         whole = whole and (target is None or (type(target) is int and target >= 0)) and 0 <= seed <= limits.SEED
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise UserError(f"{shortened(path)} is not a perturbation that `robustkit universal` wrote.") from error
+    whole = whole and tensors["images"].dtype == torch.uint8 and tensors["images"].dim() == 2
     if not whole or not low < high or not _plain(tensors["perturbation"]):
         raise UserError(f"{shortened(path)} is damaged; fit the perturbation again.")
     if ".py" in choice.method:  # a file of data never chooses code
@@ -112,7 +121,7 @@ def read_universal(path: Path) -> tuple[FittedPerturbation, UniversalChoice]:
     fitted = FittedPerturbation(
         attack, tensors["perturbation"], target, (low, high), seed, tensors["fitted"], forwards=0, backwards=0
     )
-    return fitted, choice
+    return StoredPerturbation(fitted, choice, frozenset(row.tobytes() for row in tensors["images"].numpy()))
 
 
 def _plain(values: Tensor) -> bool:

@@ -90,8 +90,13 @@ def _refuse_fit_options(context: click.Context) -> None:
 
 def _work(options: dict[str, Any]) -> None:
     from robustkit.adversarial_examples.files import new_output, require_new
-    from robustkit.adversarial_examples.universal_files import read_universal, write_judgements, write_universal
-    from robustkit.data.overlap import check_disjoint
+    from robustkit.adversarial_examples.universal_files import (
+        StoredPerturbation,
+        read_universal,
+        write_judgements,
+        write_universal,
+    )
+    from robustkit.data.overlap import check_disjoint, image_hashes
 
     require_new(user_path(options["out"]))
     if len(options["other_weights"]) not in (0, len(options["others"])):
@@ -101,24 +106,24 @@ def _work(options: dict[str, Any]) -> None:
         )
     earlier = None if options["perturbation"] is None else read_universal(options["perturbation"])
     test = data_of(options)
-    choice = _choice(options, test) if earlier is None else earlier[1]
+    choice = _choice(options, test) if earlier is None else earlier.choice
     _check_places(options["places"], choice)
     with new_output(options["out"]) as part:
         if earlier is None:
             fit_data, test = _splits(options, test)
-            check_disjoint(
-                {"fitted": _used(fit_data, options["fit_samples"]), "judged": _used(test, options["samples"])}
-            )
+            images = _used(fit_data, options["fit_samples"])
+            check_disjoint({"fitted": images, "judged": _used(test, options["samples"])})
             model, *others = _classifiers(options, test)  # all at first: a misspelt one must not cost the fit
             fitted = _fitted(options, choice, model, fit_data)
             judgements = [_judged(options, fitted, model, fit_data, "fit_samples", fit=True)]
         else:
-            fitted, judgements = earlier[0], []
+            fitted, judgements = earlier.fitted, []
+            test = _unseen(_used(test, options["samples"]), earlier.images)
             model, *others = _classifiers(options, test)
         judgements.append(_judged(options, fitted, model, test))
         judgements += [_judged(options, fitted, other, test) for other in others]
         if earlier is None:
-            write_universal(fitted, choice, judgements, part)
+            write_universal(StoredPerturbation(fitted, choice, frozenset(image_hashes(images))), judgements, part)
         else:
             part.mkdir()
             write_judgements(judgements, choice, part)
@@ -167,6 +172,22 @@ def _splits(options: dict[str, Any], test: "Dataset") -> "tuple[Dataset, Dataset
         return other_split(test, options["fit_split"]), test
     except UserError as error:
         raise UserError(f"{str(error).rstrip('.')}; or fit on a share of {test.split}: --fit-share 0.5.") from None
+
+
+def _unseen(data: "Dataset", fitted: frozenset[bytes]) -> "Dataset":
+    """The images that the perturbation was not fitted to: on the others its numbers overstate the attack."""
+    from robustkit.data import DatasetPart
+    from robustkit.data.overlap import image_hashes
+
+    unseen = tuple(number for number, digest in enumerate(image_hashes(data)) if digest not in fitted)
+    if not unseen:
+        raise UserError(
+            f"The perturbation was fitted to all {len(data):,} images of {data.name} {data.split}; give another "
+            "--split."
+        )
+    if len(unseen) < len(data):
+        echo(f"{len(data) - len(unseen):,} images that the perturbation was fitted to are left out.", err=True)
+    return DatasetPart(data, unseen)
 
 
 def _classifier(options: dict[str, Any], name: str, weights: str | None, data: "Dataset") -> "Classifier":

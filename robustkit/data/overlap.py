@@ -24,7 +24,7 @@ def check_disjoint(parts: Mapping[str, Dataset]) -> None:
     Raises:
         UserError: the sentence names two of them.
     """
-    hashes = {name: _hashes(data) for name, data in parts.items()}
+    hashes = {name: set(image_hashes(data)) for name, data in parts.items()}
     for first, second in combinations(parts, 2):
         shared = len(hashes[first] & hashes[second])
         if shared:
@@ -34,11 +34,11 @@ def check_disjoint(parts: Mapping[str, Dataset]) -> None:
             )
 
 
-def _hashes(data: Dataset) -> set[bytes]:
-    """A hash of each image."""
-    hashes = set()
+def image_hashes(data: Dataset) -> list[bytes]:
+    """A hash of each image, 32 bytes."""
+    hashes = []
     for start in range(0, len(data), 256):
         x, _ = data.batch(range(start, min(start + 256, len(data))))
         levels = (x * _LEVELS).round().to(torch.int32)
-        hashes |= {hashlib.sha256(image.contiguous().numpy().tobytes()).digest() for image in levels}
+        hashes += [hashlib.sha256(image.contiguous().numpy().tobytes()).digest() for image in levels]
     return hashes

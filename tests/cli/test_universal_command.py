@@ -55,15 +55,25 @@ def test_a_patch_is_written_as_a_picture(robustkit, place):
     assert pd.read_csv(place / "made" / "results.csv").places.tolist() == [3, 3]
 
 
-def test_an_earlier_perturbation_is_judged_again(robustkit, place):
+def test_an_earlier_perturbation_is_judged_again_without_the_images_of_its_fit(robustkit, place):
     robustkit(*RUN, "--target", "3")
     words = (*START, "--perturbation", "made", "--judge-on", "net.py:other", "--out", "again")
     printed = robustkit(*words)
     table = pd.read_csv(place / "again" / "results.csv")
 
     assert printed.status == 0
-    assert table.n.tolist() == [30, 30]
-    assert table.broken[0] == pd.read_csv(place / "made" / "results.csv").broken.sum()
+    assert "15 images that the perturbation was fitted to are left out" in printed.err
+    assert table.n.tolist() == [15, 15]
+    assert table.broken[0] == pd.read_csv(place / "made" / "results.csv").broken[1]
+
+
+def test_an_earlier_perturbation_is_not_judged_on_the_split_of_its_fit(robustkit, place):
+    x, y = data(30)
+    save_splits(place / "splits.npz", train=(x[:15], y[:15]), test=(x[15:], y[15:]))
+    robustkit(*without(RUN, "-d", "--fit-share"), "-d", "splits.npz")
+    again = (*without(START, "-d"), "-d", "splits.npz", "--split", "train", "--perturbation", "made", "--out", "again")
+
+    refused(robustkit(*again), "fitted to all 15 images of splits train; give another --split")
 
 
 def test_the_same_command_writes_the_same_bytes(robustkit, place):
