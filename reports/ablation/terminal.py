@@ -78,6 +78,13 @@ def _notes(frame: pd.DataFrame, about: AblationContext) -> Iterator[str]:
         yield "One seed: the intervals hold for these trainings alone, not for what another seed would give."
     if bool(frame["masked"].any()):
         yield "gap with !: cross-entropy alone overstates by more than 5 points: a sign of masked gradients."
+    unchanged = frame.cell[[any(epoch == "0" for epoch in epochs.split()) for epochs in frame.best_epoch.map(str)]]
+    if len(unchanged):
+        names = "; ".join(map(printable, unchanged))
+        yield (
+            f"Trainings in which no epoch was better than the start (ablation-runs.csv names them) in: {names}. Their "
+            "figures are those of the network before the training."
+        )
     if about.missing:
         few = "; ".join(printable(name) for name in about.missing[:FEW])
         more = "; ..." if len(about.missing) > FEW else ""

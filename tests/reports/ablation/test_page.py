@@ -158,6 +158,15 @@ def test_the_terminal_shows_every_cell_and_change_at_any_width(width):
         assert word in text
 
 
+def test_the_terminal_names_cells_whose_training_left_the_network_as_it_was():
+    """A training that went back to its start was printed as the effect of its choice."""
+    frame = CELLS.assign(best_epoch=["10 9", "3 0", "10 20", "0", "", "1 2"])
+    text = " ".join(printed(frame, ABOUT, 160).split())
+
+    assert "in: freeze=prefix:layer1; bn=frozen. Their figures are those of the network before" in text
+    assert "no epoch was better" not in printed(CELLS, ABOUT, 160)
+
+
 def test_the_terminal_is_ascii_in_the_table():
     table = printed(CELLS, ABOUT, 160).split("Verdicts")[0]
 
