@@ -55,7 +55,7 @@ class ForwardCalls(NamedTuple):
     runs: tuple[CallRun, ...]  # in the order in which they end: a layer before the one around it
     last: Site  # the innermost call whose output is the logits
     unseen: tuple[Unseen, ...]
-    opaque: bool = False  # whether some of them are scripted or compiled: what they compute is not known
+    opaque: bool = False  # whether some of them are scripted: what they compute is not known
 
 
 class _CallRecorder:
@@ -123,7 +123,7 @@ def _same(output: Any, logits: Tensor) -> bool:
 
 
 def _unhookable(network: nn.Module) -> tuple[Unseen, ...]:
-    """Scripted and compiled layers, outermost first; layers inside them are not listed."""
+    """Scripted layers, outermost first; layers inside them are not listed."""
     return tuple(_opaque_layers(network)) if _refusal(network, dict(network.named_modules())) else ()
 
 

@@ -128,7 +128,7 @@ def _proven(assessment: Assessment, images: ProofImages) -> Proven:
 def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:
     if not isinstance(model, Classifier):
         return Classifier(unwrap(model), bounds=bounds)
-    # A compiled model would ignore all hooks; the model that was compiled does not.
+    # Hooks do not see the replicas that DataParallel runs.
     return replace(model, model=unwrap(model.model))
 
 

@@ -16,12 +16,13 @@ def check_hookable(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
     """Refuse layers whose hooks would never be called.
 
     Raises:
-        CompiledModelError: a layer is inside a compiled module, which ignores hooks that are added later.
+        CompiledModelError: a layer is inside a compiled module, which ignores hooks that are added later, unless it
+            runs as it was before, as inside `torch.compiler.set_stance("force_eager")`.
         ScriptedModuleError: a layer is scripted.
     """
     wrappers = _wrappers(model)
     for module in [*wrappers, *unwrap(model).modules()]:
-        if is_compiled(module):
+        if is_compiled(module) and not _own_code_runs():
             inside = set(module.modules())
             for name, layer in layers.items():
                 if layer in inside:
@@ -104,6 +105,13 @@ def _names_compiled_functions(module: nn.Module) -> bool:
     around = getattr(forward, "__globals__", {})
     named = (each for name in names for each in (around.get(name), getattr(kind, name, None)))
     return any(_is_compiled_function(each) for each in (forward, *named))
+
+
+def _own_code_runs() -> bool:
+    """Whether what is compiled runs as it was before."""
+    # torch does not tell its stance in public.
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    return frames is not None and frames._stance.stance == "force_eager"
 
 
 def _is_compiled_function(value: object) -> bool:

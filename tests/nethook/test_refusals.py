@@ -55,6 +55,20 @@ def test_compiled_parts_are_an_error_and_the_rest_is_not(how):
         pass
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_is_told_to_run_as_before_its_compilation_has_hooks(whole):
+    net = nn.Sequential(seeded(Reusing), nn.Tanh())
+    compiled = torch.compile(net, backend="eager")
+    if not whole:
+        net[0].compile(backend="eager")
+    model = compiled if whole else net
+
+    with torch.compiler.set_stance("force_eager"), Trace(model, "0.a") as trace:
+        model(vectors())
+
+    assert torch.equal(trace["0.a"].output, net[0].a(vectors()))
+
+
 def test_running_the_compiled_model_while_the_original_is_traced_is_an_error():
     net = seeded(Reusing)
     compiled = torch.compile(net, backend="eager")

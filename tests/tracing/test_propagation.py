@@ -285,6 +285,15 @@ def test_layers_are_chosen_by_glob_and_may_hold_others():
     assert torch.equal(traced.calls[6].values["relative"], traced.calls[7].values["relative"])
 
 
+def test_a_compiled_model_is_traced_as_it_was_before():
+    model, x, x_adv, y = built(Twice(), 6)
+
+    plain = trace(model, x, y, x_adv=x_adv)
+    compiled = trace(torch.compile(model, backend="eager"), x, y, x_adv=x_adv)
+
+    assert same(compiled, plain)
+
+
 def test_outputs_that_are_not_per_image_are_listed_and_skipped():
     class Net(nn.Module):
         def __init__(self):
