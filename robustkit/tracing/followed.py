@@ -49,8 +49,10 @@ def followed(runner: Runner, pairs: Pairs, layers: Layers | None) -> Followed:
 
 
 def executed(runner: Runner, pairs: Pairs) -> dict[Key, Shape | None]:
-    """All calls of all modules in the order in which they end, with the output's shape for one image, if it has one."""
-    names = [name for name, _ in unwrap(runner.classifier.network).named_modules()]
+    """All calls of all layers in the order in which they end, with the output's shape for one image, if it has one."""
+    # A parametrization, as of spectral_norm, is run by a layer and computes its weight.
+    layers = unwrap(runner.classifier.network).named_modules()
+    names = [name for name, _ in layers if "parametrizations" not in name.split(".")]
     return runner.ran(names, shape_probe(pairs.x), strict=False)
 
 

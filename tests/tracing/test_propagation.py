@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from robustkit import Classifier, UserError
 from robustkit.testing.problems import SmallConvNet
@@ -292,6 +293,12 @@ def test_a_compiled_model_is_traced_as_it_was_before():
     compiled = trace(torch.compile(model, backend="eager"), x, y, x_adv=x_adv)
 
     assert same(compiled, plain)
+
+
+def test_a_layer_with_parametrized_weights_is_followed():
+    model, x, x_adv, y = built(nn.Sequential(nn.Flatten(), spectral_norm(nn.Linear(6, 3))), 6)
+
+    assert [call.name for call in trace(model, x, y, x_adv=x_adv).calls] == ["(input)", "0", "1"]
 
 
 def test_outputs_that_are_not_per_image_are_listed_and_skipped():
