@@ -191,13 +191,7 @@ def _recorded(call: Call, rows: int, has_graph: bool) -> RecordedCall | None:
 
 def first_tensor(value: Any, rows: int) -> Tensor | None:
     """The first floating point tensor in a layer's output that is per image, as `[rows, ...]`."""
-    if isinstance(value, Tensor):
-        return rows_of(value, rows)
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (tuple, list)):
-        return next((first for part in value if (first := first_tensor(part, rows)) is not None), None)
-    return None
+    return next((first for part in tensors(value) if (first := rows_of(part, rows)) is not None), None)
 
 
 def rows_of(tensor: Tensor, rows: int) -> Tensor | None:

@@ -1,6 +1,7 @@
 """Traces with known numbers, and what the numbers must not depend on."""
 
 import copy
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -293,6 +294,17 @@ def test_a_compiled_model_is_traced_as_it_was_before():
     compiled = trace(torch.compile(model, backend="eager"), x, y, x_adv=x_adv)
 
     assert same(compiled, plain)
+
+
+def test_a_layer_that_returns_a_dataclass_is_followed():
+    @dataclass
+    class Features:
+        values: torch.Tensor
+
+    layers = Function(Features), Function(lambda features: features.values), nn.Flatten(), nn.Linear(6, 3)
+    model, x, x_adv, y = built(nn.Sequential(*layers), 6)
+
+    assert [call.name for call in trace(model, x, y, x_adv=x_adv).calls][1] == "0"
 
 
 def test_a_layer_with_parametrized_weights_is_followed():
