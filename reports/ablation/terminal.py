@@ -78,7 +78,7 @@ def _notes(frame: pd.DataFrame, about: AblationContext) -> Iterator[str]:
         yield "One seed: the intervals hold for these trainings alone, not for what another seed would give."
     if bool(frame["masked"].any()):
         yield "gap with !: cross-entropy alone overstates by more than 5 points: a sign of masked gradients."
-    unchanged = frame.cell[[any(epoch == "0" for epoch in epochs.split()) for epochs in frame.best_epoch.map(str)]]
+    unchanged = frame.cell[["0" in epochs.split() for epochs in frame.best_epoch.map(str)]]
     if len(unchanged):
         names = "; ".join(map(printable, unchanged))
         yield (

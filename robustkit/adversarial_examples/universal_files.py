@@ -110,9 +110,9 @@ def read_universal(path: Path) -> StoredPerturbation:
         target, seed = settings["target"], int(settings["seed"])
         whole = isinstance(choice.method, str) and all(isinstance(value, str | None) for value in choice)
         whole = whole and (target is None or (type(target) is int and target >= 0)) and 0 <= seed <= limits.SEED
+        whole = whole and tensors["images"].dtype == torch.uint8 and tensors["images"].dim() == 2
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise UserError(f"{shortened(path)} is not a perturbation that `robustkit universal` wrote.") from error
-    whole = whole and tensors["images"].dtype == torch.uint8 and tensors["images"].dim() == 2
     if not whole or not low < high or not _plain(tensors["perturbation"]):
         raise UserError(f"{shortened(path)} is damaged; fit the perturbation again.")
     if ".py" in choice.method:  # a file of data never chooses code

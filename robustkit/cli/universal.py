@@ -96,7 +96,7 @@ def _work(options: dict[str, Any]) -> None:
         write_judgements,
         write_universal,
     )
-    from robustkit.data.overlap import check_disjoint, image_hashes
+    from robustkit.data.overlap import check_disjoint
 
     require_new(user_path(options["out"]))
     if len(options["other_weights"]) not in (0, len(options["others"])):
@@ -111,8 +111,9 @@ def _work(options: dict[str, Any]) -> None:
     with new_output(options["out"]) as part:
         if earlier is None:
             fit_data, test = _splits(options, test)
-            images = _used(fit_data, options["fit_samples"])
-            check_disjoint({"fitted": images, "judged": _used(test, options["samples"])})
+            images = check_disjoint(
+                {"fitted": _used(fit_data, options["fit_samples"]), "judged": _used(test, options["samples"])}
+            )["fitted"]
             model, *others = _classifiers(options, test)  # all at first: a misspelt one must not cost the fit
             fitted = _fitted(options, choice, model, fit_data)
             judgements = [_judged(options, fitted, model, fit_data, "fit_samples", fit=True)]
@@ -123,7 +124,7 @@ def _work(options: dict[str, Any]) -> None:
         judgements.append(_judged(options, fitted, model, test))
         judgements += [_judged(options, fitted, other, test) for other in others]
         if earlier is None:
-            write_universal(StoredPerturbation(fitted, choice, frozenset(image_hashes(images))), judgements, part)
+            write_universal(StoredPerturbation(fitted, choice, images), judgements, part)
         else:
             part.mkdir()
             write_judgements(judgements, choice, part)

@@ -15,16 +15,19 @@ from .dataset import Dataset
 _LEVELS = 255 * 256
 
 
-def check_disjoint(parts: Mapping[str, Dataset]) -> None:
+def check_disjoint(parts: Mapping[str, Dataset]) -> dict[str, frozenset[bytes]]:
     """Refuse data sets that share images.
 
     Args:
         parts: by what the error calls their images, such as "training".
 
+    Returns:
+        The hashes of the images of each part, by `image_hashes`.
+
     Raises:
         UserError: the sentence names two of them.
     """
-    hashes = {name: set(image_hashes(data)) for name, data in parts.items()}
+    hashes = {name: frozenset(image_hashes(data)) for name, data in parts.items()}
     for first, second in combinations(parts, 2):
         shared = len(hashes[first] & hashes[second])
         if shared:
@@ -32,6 +35,7 @@ def check_disjoint(parts: Mapping[str, Dataset]) -> None:
                 f"{shared} {second} images are {first} images too, so the result would not hold for new images; "
                 "remove them from one of the two."
             )
+    return hashes
 
 
 def image_hashes(data: Dataset) -> list[bytes]:
