@@ -99,9 +99,10 @@ def _support(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
     clean = board.clean(cell.model)
     before = f" Without an attack, {cell.model} classifies {clean.correct:,} correctly." if clean else ""
     certified = board.certified(cell.model, threat)
+    correctly = "correctly or rejects them" if cell.model in board.rejecting else "correctly"
     least = f" At least {certified.correct:,} are certified." if certified else ""
     return (
-        f"An upper bound for these images: of {cell.n:,}, {cell.model} classifies {cell.correct:,} correctly under "
+        f"An upper bound for these images: of {cell.n:,}, {cell.model} classifies {cell.correct:,} {correctly} under "
         f"every attack tried, and a stronger attack can only lower that.{_missing(board, ranked)}{least}{before}"
     )
 
@@ -160,7 +161,8 @@ def _attacker(board: Board, leading: HeadlineThreat | None) -> str:
     changes = ""
     if leading is not None:
         allowed = in_plain_words(leading.threat.norm, leading.threat.eps_text)
-        changes = f"An image counts as robust if it is classified correctly and no attack changes that {allowed}. "
+        what = "makes the model take it for another class" if board.rejecting else "changes that"
+        changes = f"An image counts as robust if it is classified correctly and no attack {what} {allowed}. "
     return changes + " ".join(_knowledge(board))
 
 

@@ -57,6 +57,7 @@ class Board:
     unfinished: dict[str, EvaluationProgress]  # by model
     smoothing: dict[str, Mapping[str, Any]]  # by model, of those that are smoothed: sigma, n, n0 and alpha
     randomized: dict[str, Mapping[str, Any]]  # by model, of those that are randomized: eot, draws and alpha
+    rejecting: frozenset[str]  # the models that reject images
     joined: dict[str, list[str]]  # by model, of those that several runs attacked: the runs
     names: tuple[dict[str, str], ...]  # for each run the board's names of its models
 
@@ -129,7 +130,7 @@ class Board:
         return in_reading_order(self._at(model, threat))
 
     def class_name(self, label: int) -> str:
-        """The class's name, or its number if it has none; "no class" where a model abstains."""
+        """The class's name, or its number if it has none; "no class" where a model abstains or rejects."""
         if label == ABSTAINS:
             return "no class"
         return printable(self.class_names[label]) if 0 <= label < len(self.class_names) else str(label)
@@ -192,11 +193,13 @@ def _board(key: SharedImages, runs: list[Run]) -> Board:
     unfinished: dict[str, EvaluationProgress] = {}
     smoothing: dict[str, Mapping[str, Any]] = {}
     randomized: dict[str, Mapping[str, Any]] = {}
+    rejecting: set[str] = set()
     joined: dict[str, list[str]] = {}
     for run, new, folder in zip(runs, names, folders, strict=True):
         smoothing |= {new[name]: setting for name, setting in _smoothing(run).items() if name in new}
         noted = run.manifest.get("randomized", {})
         randomized |= {new[name]: noted[name] for name in noted if name in new}
+        rejecting |= {new[name] for name in _rejecting(run) if name in new}
         state = progress(run)
         if state:
             unfinished |= dict.fromkeys(new.values(), state)
@@ -207,7 +210,15 @@ def _board(key: SharedImages, runs: list[Run]) -> Board:
     rows = joined_rows([row for part in contributed for row in part.rows], samples)
     pictures = tuple(picture for part in contributed for picture in part.pictures)
     several = {name: where for name, where in joined.items() if len(where) > 1}
-    return Board(tuple(runs), key, rows, samples, pictures, unfinished, smoothing, randomized, several, tuple(names))
+    return Board(
+        tuple(runs), key, rows, samples, pictures, unfinished, smoothing, randomized, frozenset(rejecting), several,
+        tuple(names),
+    )  # fmt: skip
+
+
+def _rejecting(run: Run) -> list[str]:
+    entries = [entry for entry in run.manifest["identity"]["models"] if isinstance(entry, Mapping)]
+    return [printable(str(entry["name"])) for entry in entries if entry.get("rejects")]
 
 
 def _smoothing(run: Run) -> dict[str, Mapping[str, Any]]:

@@ -18,7 +18,7 @@ from robustkit.evidence.run import Run
 from robustkit.primitives import registry
 from robustkit.statistics.paired import PairedCounts, paired_difference
 
-from . import audit, bisection, distances, precision, randomized, smoothing
+from . import audit, bisection, distances, precision, randomized, rejection, smoothing
 from .board import Board, boards
 from .checks import CheckSummary, check_summary, unreliable
 from .json_form import json_value, threat_entry
@@ -121,6 +121,7 @@ def _measured(board: Board, checks: CheckSummary) -> Iterator[str]:
     yield from bisection.notes(board)
     yield from smoothing.notes(board)
     yield from (text for text in randomized.notes(board) if text != randomized.ONE_DRAW)
+    yield from rejection.notes(board)
     yield from precision.notes(board)
 
 

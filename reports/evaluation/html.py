@@ -18,7 +18,7 @@ from robustkit.host.files import write_text
 from ..shared.line_chart import Drawing, LineChart
 from ..shared.rendering import render, styles
 from ..shared.words import printable
-from . import audit, randomized, smoothing, tables
+from . import audit, randomized, rejection, smoothing, tables
 from .answer import Answer, answer
 from .attack_matrix import AttackMatrix, attack_matrix
 from .board import Board, EvaluationProgress, boards
@@ -76,6 +76,7 @@ class Section(NamedTuple):
     requests: list[RequestRow]
     certified: list[str]
     randomized: list[str]
+    rejecting: list[str]
     audit: list[str]
     checks: CheckSummary
     methods: str
@@ -144,6 +145,7 @@ def _section(board: Board, number: int) -> Section:
         requests=requests(board),
         certified=smoothing.notes(board),
         randomized=randomized.notes(board),
+        rejecting=rejection.notes(board),
         audit=audit.notes(board),
         checks=check_summary(board),
         methods=methods(board),

@@ -7,7 +7,7 @@ from robustkit.primitives.ball import NORMS
 from robustkit.statistics.resolution import POWER, detectable_paired, detectable_unpaired
 
 from ..shared.words import percent, printable
-from . import audit, bisection, corruptions, precision, randomized, smoothing
+from . import audit, bisection, corruptions, precision, randomized, rejection, smoothing
 from .board import Board
 from .cost import requests
 from .manifest import attacks, chooses_images
@@ -32,7 +32,7 @@ def methods(board: Board) -> str:
         "point; an attack's own claim of success is not used. Worst-case means that an image counts as robust only "
         "if no attack broke it: the mean over images of the minimum over attacks. "
         f"{precision.methods(board)}{_scope(board)}{smoothing.methods(board)}{randomized.methods(board)}"
-        f"{corruptions.methods(board.runs)}{audit.methods(board)}{bisection.methods(board)}"
+        f"{rejection.methods(board)}{corruptions.methods(board.runs)}{audit.methods(board)}{bisection.methods(board)}"
         f"{_TRANSFERRED if board.transferred else ''}"
     )
 

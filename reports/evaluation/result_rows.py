@@ -48,7 +48,7 @@ class ResultRow:
     broken: int
     forwards: int
     backwards: int
-    abstained: int = 0  # clean images on which a smoothed or randomized model abstains
+    abstained: int = 0  # clean images on which a model abstains, or which it rejects
     errors: int = 0  # images without a verdict, because they ended every process; not among `correct`
     undecided: int = 0  # images of an unfinished run without a verdict in this row
     one_draw: float = math.nan  # accuracy of a single draw with its interval; NaN unless the model is randomized

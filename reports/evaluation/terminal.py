@@ -12,7 +12,7 @@ from robustkit.evidence.run import Run
 
 from ..shared.terminal import OptionalColumns, dropped_together, empty_table, plain_text, print_notes, wide_enough
 from ..shared.words import UNKNOWN, in_ascii, per_image, printable
-from . import audit, bisection, randomized, smoothing
+from . import audit, bisection, randomized, rejection, smoothing
 from .board import Board, boards
 from .checks_terminal import print_checks, print_unreliable
 from .closing import closing_table, is_needed
@@ -174,6 +174,7 @@ def _notes(board: Board, shown: AbstractSet[str]) -> Iterator[str]:
     if board.threats:
         yield from smoothing.notes(board)
         yield from randomized.notes(board)
+        yield from rejection.notes(board)
         yield from audit.notes(board)
         if "passes/image" in shown:
             yield "passes/image: forwards+backwards for each image attacked."

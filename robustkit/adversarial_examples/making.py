@@ -126,6 +126,8 @@ def opinion(classifier: Classifier, x: Tensor, numbers: Sequence[int], seed: int
     with classifier.session(images, seed) as session:
         verdicts = session.clean_verdicts(images, numbers)
         scores = verdicts.scores.double()
+        if session.rejects:
+            return Opinion(verdicts.labels, None)
         if session.repeatability.randomized:
             scores = scores / scores.sum(1, keepdim=True)
         elif only_labels(classifier.model) or (

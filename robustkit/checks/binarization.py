@@ -98,13 +98,13 @@ class BinarizationProbe:
         if problem is None:
             return bench.record(wanted, number, False, _NO_PROBLEM, len(points))
         with_head = replace(bench.classifier, model=_binarized(bench.classifier.model, head, problem), mean=None,
-                            std=None)  # fmt: skip
+                            std=None, rejects=False)  # fmt: skip
         if not _has_two_classes(with_head, planted):  # a forward that was put into an object is not copied with it
             return bench.record(wanted, number, False, _NO_PROBLEM, len(points) + 1)
         with with_head.session(x.unsqueeze(0), bench.facts.seed) as session:
-            if int(session.logits(planted).argmax(1)) != 1 or int(session.logits(x.unsqueeze(0)).argmax(1)) != 0:
+            if int(session.judge(planted).argmax(1)) != 1 or int(session.judge(x.unsqueeze(0)).argmax(1)) != 0:
                 return bench.record(wanted, number, False, _NO_PROBLEM, len(points) + 2)
-            easy = bool((session.logits(random).argmax(1) == 1).any())
+            easy = bool((session.judge(random).argmax(1) == 1).any())
             found, passes = False, [len(points) + 2 + len(random), 0]
             for attack in attacks:
                 outcome = _attacked(session, attack, number, x, bench.facts.seed)

@@ -64,8 +64,8 @@ class LocalLoss:
         return self.attack.ball.climb(x, x, direction, length)
 
     def logits(self, points: Tensor) -> Tensor:
-        """`[n, K]` of the unmodified network."""
-        return self.session.logits(points)
+        """`[n, K]` of the unmodified network, as attacks see them."""
+        return self.session.logits_for_attacker(points, self.trials.y)
 
     def at(self, points: Tensor) -> Tensor:
         """`[n]` the loss at points."""

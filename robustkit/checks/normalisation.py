@@ -58,7 +58,7 @@ class PreprocessingProbe:
         batch = bench.images(bench.facts.drawn(bench.facts.labels, _COUNT))
         (change,) = (OTHERS[name] for name in OTHERS if _probe(name, bench.facts) == wanted.probe)
         try:
-            right = (bench.session.logits(change(batch.x)).argmax(1).cpu() == batch.y).tolist()
+            right = (bench.session.clean_verdicts(change(batch.x), batch.numbers).labels == batch.y).tolist()
         except UserError:
             right = [False] * len(batch.numbers)  # NaN or infinite logits, far outside of what it was made for
         for number, correct in zip(batch.numbers, right, strict=True):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat, StoredWitness
 from robustkit.checks.probing import ProbeBench, RunAttacks, Wanted
+from robustkit.engine.jobs import reached
 from robustkit.primitives.protocol import TrialCost
 
 
@@ -45,8 +46,9 @@ class StoredExamplesProbe:
         examples = self._examples(bench.facts)[wanted.place, wanted.probe]
         batch = bench.images(wanted.images)
         points = torch.stack([torch.from_numpy(self.point(examples[number]).copy()) for number in batch.numbers])
-        wrong = bench.session.logits(points.to(batch.x)).argmax(1).cpu() != batch.y
-        for number, error in zip(batch.numbers, wrong.tolist(), strict=True):
+        labels = bench.session.clean_verdicts(points.to(batch.x), batch.numbers).labels.tolist()
+        wrong = [reached(label, y, None) for label, y in zip(labels, batch.y.tolist(), strict=True)]
+        for number, error in zip(batch.numbers, wrong, strict=True):
             yield bench.record(wanted, number, error, forwards=1)
 
     def tried(self, facts: ModelFacts) -> Iterator[tuple[RunThreat, TriedExamples | None]]:

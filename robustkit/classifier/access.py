@@ -54,13 +54,16 @@ def require_access(name: str, model: nn.Module, attack: Attack) -> None:
 
 
 def require_options(
-    name: str, model: nn.Module, other_gradients: bool, smoothed: bool, bounds: tuple[float, float]
+    name: str, model: nn.Module, other_gradients: bool, smoothed: bool, bounds: tuple[float, float], rejects: bool
 ) -> None:
-    """Refuse what no black box can do.
+    """Refuse what no black box, or no smoothed model can do.
 
     Raises:
-        UserError: other gradients are asked for, it is to be smoothed, or a server gets other pixels than [0, 1].
+        UserError: other gradients are asked for, it is to be smoothed or rejects, or a server gets other pixels than
+            [0, 1].
     """
+    if rejects and smoothed:
+        raise UserError(f"{name} rejects images, and a smoothed model abstains in a way of its own; leave one out.")
     box = black_box_in(model)
     if box is None:
         return
@@ -68,5 +71,7 @@ def require_options(
         raise UserError(f"{name} has no gradients that others could replace; leave out bpda and straight_through.")
     if smoothed:
         raise UserError(f"{name} cannot be smoothed: it takes thousands of queries for each image; leave it out.")
+    if rejects:
+        raise UserError(f"{name} is a black box, whose answers are classes only; leave out rejects.")
     if box.metered and bounds != (0, 1):
         raise UserError(f"{name} gets pictures, whose pixels lie in [0, 1]; leave out bounds.")

@@ -79,9 +79,12 @@ class Classifier(Summarised):
         straight_through: the search follows gradients through rounding, `detach`, `no_grad` and lookups by `argmax`, as
             `robustkit.nethook.straight_through` does. Forward values stay.
         smoothing: attack and judge the class that the model predicts most often under this noise.
+        rejects: the model's last output is the logit of "rejected", as of a detector; the others are its classes. An
+            adversarial example then is an image that is misclassified and not rejected, and a rejected clean image
+            counts as wrong.
 
     Raises:
-        UserError: bounds, normalisation or draws are out of range.
+        UserError: bounds, normalisation or draws are out of range, or a model that rejects is to be smoothed.
     """
 
     model: nn.Module  # with the normalisation inside
@@ -102,6 +105,7 @@ class Classifier(Summarised):
     probabilities: bool = False
     straight_through: bool = False
     smoothing: Smoothing | None = None
+    rejects: bool = False
 
     def __post_init__(self, mean: Sequence[float] | None, std: Sequence[float] | None) -> None:
         object.__setattr__(self, "bpda", self.bpda or {})
@@ -135,7 +139,7 @@ class Classifier(Summarised):
         if normalisation is not None:
             object.__setattr__(self, "model", Normalised(self.model, *normalisation, self.bounds))
         other_gradients = bool(self.bpda) or self.straight_through
-        require_options(self.name, self.model, other_gradients, self.smoothing is not None, self.bounds)
+        require_options(self.name, self.model, other_gradients, self.smoothing is not None, self.bounds, self.rejects)
 
     def summary(self) -> dict[str, str]:
         """Its name, its size, and what is special about it."""
@@ -144,6 +148,7 @@ class Classifier(Summarised):
             "bpda": ", ".join(self.bpda), "eot": str(self.eot or ""),
             "probabilities": "yes" if self.probabilities else "",
             "straight through": "yes" if self.straight_through else "",
+            "rejects": "yes" if self.rejects else "",
         }  # fmt: skip
         weights = sum(each.numel() for each in self.model.parameters())
         return {
@@ -206,11 +211,16 @@ class Classifier(Summarised):
                     f"{self.name} is randomized, and only a network that repeats its answers can be smoothed; switch "
                     "its own randomness off, or evaluate it without smoothing."
                 )
+            if repeats.randomized and self.rejects:
+                raise UserError(
+                    f"{self.name} is randomized, and only a model that repeats its answers can be judged with a "
+                    "rejection; switch its randomness off, or leave out rejects."
+                )
             reseed(seed)
             search = Search(reference, self._search_options(), images[:tile], draws=repeats.randomized)
             oracle = self._oracle(reference, search, repeats, images[:_COPIED])
             only = black_box_in(self.model) is not None
-            yield Session(self.name, reference, search, oracle, seed, repeats, answers_only=only)
+            yield Session(self.name, reference, search, oracle, seed, repeats, only, self.rejects)
 
     def _oracle(self, reference: Reference, search: Search, repeats: Repeatability, images: Tensor) -> Oracle:
         eot = DRAWS_PER_QUERY if self.eot is None else self.eot
@@ -219,7 +229,7 @@ class Classifier(Summarised):
         if is_metered(self.model):
             return Metered(reference, search)
         if not repeats.randomized:
-            return Plain(reference, search, says_scores=not only_labels(self.model))
+            return Plain(reference, search, not only_labels(self.model), self.rejects)
         together = 1 if rows_share_draws(reference.forward, images, repeats.seed) else reference.sizes.tile
         return Randomized(reference, search, eot, self.draws, repeats.seed, together)
 
@@ -228,7 +238,7 @@ class Classifier(Summarised):
             return SearchOptions(probabilities=self.probabilities)
         return SearchOptions(
             self.fold, self.channels_last, self.compile, self.cuda_graphs, self.bf16, self.tf32, self.bpda,
-            self.probabilities, self.straight_through,
+            self.probabilities, self.straight_through, self.rejects,
         )  # fmt: skip
 
     def _sizes(self, given: InputFormat, tile: int, shape: torch.Size) -> BatchSizes:

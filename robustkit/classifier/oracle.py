@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from robustkit.classifier import rejection
 from robustkit.classifier.batch_sizes import made_up
 from robustkit.classifier.close_calls import is_sure
 from robustkit.classifier.reference import Reference
@@ -15,6 +16,7 @@ from robustkit.classifier.search import Search
 from robustkit.primitives.losses import log_odds
 from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, FeatureAttack, MultiGradientAttack, Seen, State, in_package
+from robustkit.statistics.randomized_smoothing import ABSTAINS
 from robustkit.statistics.single_draw import FreshDraws
 
 Objective = Callable[[Tensor, State], Tensor]  # of logits [B, K] and rows, [B]
@@ -41,9 +43,15 @@ class Look(NamedTuple):
 class PointVerdicts(NamedTuple):
     """What an oracle says about points, row by row."""
 
-    scores: Tensor  # [n, K] of the unmodified model: logits, or votes
-    labels: Tensor  # [n] int64 the classes they speak for; -1 where a smoothed or randomized model abstains
+    scores: Tensor  # [n, K] of the unmodified model: logits, or votes; [n, K + 1] with that of a rejection
+    labels: Tensor  # [n] int64 the classes they speak for; -1 where a model abstains or rejects
     forwards: list[int]  # passes spent on each point
+    rejects: bool = False  # whether the last score is that of a rejection
+
+    @property
+    def class_scores(self) -> Tensor:
+        """`[n, K]` the scores of the classes alone."""
+        return rejection.of_classes(self.scores) if self.rejects else self.scores
 
 
 class Oracle(Protocol):
@@ -64,7 +72,10 @@ class Oracle(Protocol):
         """What `attack` may see of the search network at `state.query`, row by row; of gradients the `most` first."""
 
     def judge(self, points: Tensor) -> Tensor:
-        """`[n, K]` scores of the unmodified model at points `[n, *S]` in [0, 1]: logits, or votes."""
+        """`[n, K]` scores of the unmodified model at points `[n, *S]` in [0, 1]: logits, or votes.
+
+        Of a model that rejects `[n, K + 1]`.
+        """
 
     def verdicts(self, points: Tensor, looks: Sequence[Look]) -> PointVerdicts:
         """What the unmodified model says at points `[n, *S]` in [0, 1], each with its look."""
@@ -80,7 +91,7 @@ class Oracle(Protocol):
 
         Args:
             point: `[*S]` that was judged.
-            scores: `[K]` of it.
+            scores: `[K]` of it, as `judge` gives them.
             label: its class.
             other: the likeliest class with which the verdict would be another one.
         """
@@ -93,6 +104,7 @@ class Plain:
     reference: Reference
     search: Search
     says_scores: bool = True  # False of a model that answers with labels only
+    rejects: bool = False  # whether the last score is that of a rejection
 
     @property
     def cost(self) -> OracleCost:
@@ -134,11 +146,15 @@ class Plain:
     def verdicts(self, points: Tensor, looks: Sequence[Look]) -> PointVerdicts:
         """The class of the largest logit."""
         logits = self.judge(points)
-        return PointVerdicts(logits, logits.argmax(1), [1] * len(points))
+        return PointVerdicts(logits, self.labels(logits), [1] * len(points), self.rejects)
+
+    def labels(self, scores: Tensor) -> Tensor:
+        """`[n]` int64 the classes of the largest scores; -1 where that is the rejection's."""
+        return rejection.labels(scores) if self.rejects else scores.argmax(1)
 
     def confidences(self, scores: Tensor, labels: Sequence[int]) -> list[float] | None:
-        """The softmax of the logits; None of a model that answers with labels only."""
-        if not self.says_scores:
+        """The softmax of the logits; None of a model that answers with labels only, or rejects."""
+        if self.rejects or not self.says_scores:
             return None
         probabilities = scores if self.search.options.probabilities else scores.softmax(1)
         classes = torch.tensor(labels, device=scores.device).unsqueeze(1)
@@ -150,8 +166,9 @@ class Plain:
         return None
 
     def sure(self, point: Tensor, scores: Tensor, label: int, other: int) -> bool:
-        """A close call is queried again in batches of other sizes."""
-        return is_sure(self.reference, point, scores, label, other)
+        """A close call is queried again in batches of other sizes; a class must also lead over the rejection."""
+        others = {other, ABSTAINS} - {label} if self.rejects else {other}  # ABSTAINS, -1, is the place of its score
+        return all(is_sure(self.reference, point, scores, label, each) for each in others)
 
 
 def of_the_model_alone(attack: Attack, objective: Objective | None = None) -> tuple[Attack, Objective | None]:

@@ -125,6 +125,11 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
     forward = session.reference.forward
     logits, other = forward(tile), forward(reversed_tile).flip(0)
     require_finite(logits)
+    if classifier.rejects and logits.shape[1] < 3:
+        raise UserError(
+            f"{classifier.name} returns {logits.shape[1]} logits, and one that rejects has two classes and the "
+            "rejection, three at least; leave out rejects (--rejects)."
+        )
     if bool(((logits - other).abs() > 1e-3 * sizes(logits))[:-1].any()):
         raise UserError(
             "The model's answer for an image depends on the other images of its batch, so its verdict would too; "

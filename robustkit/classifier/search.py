@@ -16,6 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor, fx, nn
 
+from robustkit.classifier import rejection
 from robustkit.classifier.answers import Forward, answered, likeliest
 from robustkit.classifier.folding import folded, hooked, switches_gradients
 from robustkit.classifier.generators import generator_states, reseed
@@ -49,6 +50,7 @@ class SearchOptions:
     bpda: Mapping[str, SurrogateGradient | None] = field(default_factory=dict)
     probabilities: bool = False
     straight_through: bool = False
+    rejects: bool = False
 
 
 class Search:
@@ -120,6 +122,8 @@ class Search:
         forward = forward_of(partial(self._logits, attack))
         if attack.mask is not None:
             forward = partial(_through_mask, forward, attack, state)
+        if self.options.rejects:
+            forward = partial(_with_rejection, forward, state)
         objective = None if objective_of is None else lambda logits: objective_of(logits, state)
         # The backward pass, too, and it lies outside of `_logits`.
         tf32 = self.options.tf32 and not attack.in_full_precision
@@ -264,6 +268,10 @@ class Search:
 
 def _through_mask(forward: Forward, attack: Attack, state: State, query: Tensor) -> Tensor:
     return forward(attack.whole(state.trial, query))
+
+
+def _with_rejection(forward: Forward, state: State, query: Tensor) -> Tensor:
+    return rejection.for_attacker(forward(query), state.trial.y)
 
 
 def _copied(model: nn.Module) -> nn.Module | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from robustkit.classifier import rejection
 from robustkit.classifier.access import require_access
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.features import feature_map
@@ -42,6 +43,7 @@ class Session:
     seed: int
     repeatability: Repeatability
     answers_only: bool = False  # whether the model is a black box
+    rejects: bool = False  # whether the model's last output is that of a rejection
 
     @property
     def network(self) -> nn.Module:
@@ -108,9 +110,24 @@ class Session:
         """Logits `[n, K]` of the unmodified network at points `[n, *S]`, one forward each."""
         return self.reference.logits(points)
 
+    def logits_for_attacker(self, points: Tensor, y: Tensor) -> Tensor:
+        """Logits `[n, K]` of the unmodified network, as attacks see them, one forward each.
+
+        Args:
+            points: `[n, *S]` in [0, 1].
+            y: `[n]` int64 true classes, in whose place an attack sees a rejection.
+        """
+        logits = self.logits(points)
+        return rejection.for_attacker(logits, y) if self.rejects else logits
+
     def judge(self, points: Tensor) -> Tensor:
-        """`[N, K]` scores of the unmodified model at any number of points, on the CPU."""
-        return torch.cat([self.oracle.judge(part) for part in torch.split(points, _JUDGED_AT_ONCE)]).cpu()
+        """`[N, K]` scores of the unmodified model for its classes at any number of points, on the CPU."""
+        scores = torch.cat([self.oracle.judge(part) for part in torch.split(points, _JUDGED_AT_ONCE)]).cpu()
+        return rejection.of_classes(scores) if self.rejects else scores
+
+    def classes(self, images: Tensor) -> int:
+        """The number of classes of the model, by one forward pass of images `[n, *S]`; a rejection is none."""
+        return self.reference.forward(images).shape[1] - self.rejects
 
     def gradient_stops(self, image: Tensor) -> tuple[GradientStop, ...]:
         """The operations of the model's forward on an image `[1, *S]`, and on noise, that pass no gradient on."""
@@ -133,7 +150,8 @@ class Session:
             for start in range(0, len(images), _JUDGED_AT_ONCE)
         ]
         scores, labels = torch.cat([part.scores for part in parts]), torch.cat([part.labels for part in parts])
-        return PointVerdicts(scores.cpu(), labels.cpu(), [forwards for part in parts for forwards in part.forwards])
+        forwards = [spent for part in parts for spent in part.forwards]
+        return PointVerdicts(scores.cpu(), labels.cpu(), forwards, self.rejects)
 
     def clean_draws(self, images: Tensor, y: Sequence[int], numbers: Sequence[int]) -> list[FreshDraws] | None:
         """How often single answers to clean images are their classes `y`; None where every answer is the same."""
@@ -152,7 +170,7 @@ class Session:
         self.require_access(attack)
         self.oracle.check(attack)
         if isinstance(attack, ClasswiseAttack) and not attack.classes:
-            return attack.of(self.reference.forward(images[:2]).shape[1])
+            return attack.of(self.classes(images[:2]))
         if isinstance(attack, PerceptualAttack) and attack.features is None:
             return attack.with_features(feature_map(attack, self.reference, images))
         if not isinstance(attack, FeatureAttack) or attack.feature_shape:

@@ -52,7 +52,7 @@ def surrogate_ensemble(classifiers: Sequence[Classifier]) -> Classifier:
     for each in classifiers:
         if each.bounds != first.bounds:
             raise UserError(f"Surrogates of one ensemble need the same bounds, not {first.bounds} and {each.bounds}.")
-        if any((each.bpda, each.straight_through, each.probabilities, each.smoothing, each.eot)):
+        if any((each.bpda, each.straight_through, each.probabilities, each.smoothing, each.eot, each.rejects)):
             raise UserError(
                 f"The surrogate {each.name} is smoothed, averaged over draws, or has other gradients or no logits; an "
                 "ensemble takes plain models."

@@ -26,6 +26,7 @@ from .options import (
     mask_option,
     model_option,
     quiet_option,
+    rejects_option,
     remedy_options,
     require_model,
     seed_option,
@@ -77,6 +78,7 @@ _BEFORE = ("clean-wrong", "already the target", "abstains")  # outcomes of image
 )
 @mask_option
 @remedy_options
+@rejects_option
 @batch_size_option
 @device_option
 @seed_option

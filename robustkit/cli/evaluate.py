@@ -24,6 +24,7 @@ from .options import (
     mask_option,
     models_options,
     quiet_option,
+    rejects_option,
     remedy_options,
     samples_option,
     seed_option,
@@ -64,6 +65,7 @@ _RUNS = Path("robustkit-runs")
 @click.option("--surrogate-ensemble", is_flag=True, help="Query all surrogates as one, the mean of their logits.")
 @server_options("over all runs of this folder; then stop with the results so far")
 @remedy_options
+@rejects_option
 @smoothing_options
 @click.option(
     "--norm",

@@ -11,7 +11,7 @@ _SECTIONS = {
     "Data": ("dataset", "data-dir", "download", "split", "image-size", "gray", "samples", "mask"),
     "Attack": ("attack", "norm", "eps", "loss", "target"),
     "Masked, randomized and smoothed models": (
-        "bpda", "eot", "probabilities", "straight-through", "smooth", "smooth-draws", "smooth-alpha",
+        "bpda", "eot", "probabilities", "straight-through", "rejects", "smooth", "smooth-draws", "smooth-alpha",
     ),
     "Transfer": ("surrogate", "surrogate-weights", "surrogate-ensemble"),
     "Corruptions": ("corruptions", "severity", "corruption-baseline"),

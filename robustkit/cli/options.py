@@ -179,6 +179,11 @@ def remedy_options(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
+rejects_option = click.option(
+    "--rejects", is_flag=True,
+    help="The models' last output means that they reject the image; a rejected example is no success.",
+)  # fmt: skip
+
 _SERVER = "a model on a server (https://...)"
 
 

@@ -27,7 +27,7 @@ def evaluation_request(options: dict[str, Any], bars: Any) -> "EvaluationRequest
             not options["no_fold"], None, options["compiled"], options["cuda_graphs"], options["bf16"], options["tf32"]
         ),
         surrogates=options["surrogates"], surrogate_weights=options["surrogate_weights"],
-        surrogate_ensemble=options["surrogate_ensemble"],
+        surrogate_ensemble=options["surrogate_ensemble"], rejects=options["rejects"],
         smooth=smoothing_of(options), audit=options["audit"], precision=options["precision"],
         corruptions=options["corruptions"], severities=options["severities"],
         corruption_baseline=options["corruption_baseline"],

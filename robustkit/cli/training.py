@@ -94,7 +94,8 @@ def classifier_of(options: dict[str, Any], model: "PixelModel") -> "Classifier":
     from robustkit.classifier.classifier import Classifier
     from robustkit.host.environment import chosen_device
 
-    return Classifier(model.to(chosen_device(options["device"])), **remedies_of(options))
+    return Classifier(model.to(chosen_device(options["device"])), rejects=options.get("rejects", False),
+                      **remedies_of(options))  # fmt: skip
 
 
 def training_data(test: "Dataset", share: float | None) -> tuple["Dataset", "Dataset"]:

@@ -128,6 +128,8 @@ def _proven(assessment: Assessment, images: ProofImages) -> Proven:
 def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:
     if not isinstance(model, Classifier):
         return Classifier(unwrap(model), bounds=bounds)
+    if model.rejects:
+        raise UserError(f"A diagnosis does not know rejections, and {model.name} rejects images; leave out rejects.")
     # Hooks do not see the replicas that DataParallel runs.
     return replace(model, model=unwrap(model.model))
 

@@ -48,7 +48,7 @@ class Attacked(Summarised):
     # itself where it was not attacked
     success: Tensor  # [N] bool, classified correctly before and wrongly (or as the target) at `x_adv`
     clean_correct: Tensor  # [N] bool
-    prediction: Tensor  # [N] int64 class at `x_adv`, -1 where a smoothed or randomized model abstains
+    prediction: Tensor  # [N] int64 class at `x_adv`, -1 where a model abstains or rejects
     queries: Tensor  # [N] int64 queries of the deciding trial, 0 where clean wrong; of an ensemble 0 unless broken
     forwards: Tensor  # [N] int64 passes spent
     backwards: Tensor  # [N] int64
@@ -180,7 +180,7 @@ def attack(
             other = stack.enter_context(queried.session(images, seed))
             _warn(queried, other, images)
         clean = judge.clean_verdicts(own, names)
-        scores = clean.scores
+        scores = clean.class_scores
         ranked = scores if other is None else other.judge(images)
         y = checked_labels(y.cpu(), len(x), min(scores.shape[1], ranked.shape[1]))
         targets = _checked_targets(target, y, ranked.shape[1])

@@ -99,14 +99,15 @@ def fit_universal(
         for warning in checked_model(classifier, session, images):
             warn(warning)
         clean = session.clean_verdicts(images, range(len(x)))
-        y = checked_labels(y.cpu(), len(x), clean.scores.shape[1])
-        fitted = _fitted_to(clean.labels == y, y, target, clean.scores.shape[1])
+        y = checked_labels(y.cpu(), len(x), clean.class_scores.shape[1])
+        fitted = _fitted_to(clean.labels == y, y, target, clean.class_scores.shape[1])
         watch = stack.enter_context(shown_progress(progress))
         size = min(attack.batch, len(fitted))
         watch.stage(f"{classifier.name} {type(attack).__name__.lower()}", attack.steps * size, 0)
         fit = _Fit(session, attack, images.cpu(), y, -1 if target is None else target, batch_size, seed)
         settings = {"target": target, "bounds": classifier.bounds, "seed": seed, "eot": classifier.eot,
-                    "bpda": sorted(classifier.bpda), "smoothing": classifier.smoothing}  # fmt: skip
+                    "bpda": sorted(classifier.bpda), "smoothing": classifier.smoothing,
+                    **({"rejects": True} if classifier.rejects else {})}  # fmt: skip
         identity = "" if checkpoint is None else fit_identity(
             classifier.model, attack, settings, {"x": images, "y": y})  # fmt: skip
         kept = FitCheckpoint(None if checkpoint is None else user_path(checkpoint), identity)

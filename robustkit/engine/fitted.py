@@ -44,7 +44,7 @@ class JudgedPerturbation(Summarised):
     clean_correct: Tensor  # [N] bool
     attacked: Tensor  # [N] bool, classified correctly, and not of the target class
     success: Tensor  # [N] bool, attacked, and then classified wrongly (or as the target) at the first place
-    prediction: Tensor  # [N] int64 there, -1 where a smoothed or randomized model abstains
+    prediction: Tensor  # [N] int64 there, -1 where a model abstains or rejects
     placed_success: Tensor  # [N] float64 share of all places where that happens; 0 where not attacked
     places: int  # per image; 1 for a perturbation that has no place
 
@@ -167,12 +167,12 @@ class FittedPerturbation(Summarised):
         names = range(len(x)) if numbers is None else numbers
         with judge.session(own, self.seed) as session:
             clean = session.clean_verdicts(own, range(len(own)))
-            y = checked_labels(y, len(x), clean.scores.shape[1])
+            y = checked_labels(y, len(x), clean.class_scores.shape[1])
             correct = clean.labels == y
             target = -1 if self.target is None else self.target
-            if target >= clean.scores.shape[1]:
+            if target >= clean.class_scores.shape[1]:
                 raise UserError(f"The target class {target} is not a class of the model, which has 0 to "
-                                f"{clean.scores.shape[1] - 1}.")  # fmt: skip
+                                f"{clean.class_scores.shape[1] - 1}.")  # fmt: skip
             attacked = correct & (y != target)
             labels = [self._labels(session, own, names, place) for place in range(places)]
         wins = torch.stack([self._broken(each, y) & attacked for each in labels])

@@ -51,7 +51,7 @@ class Outcome:
     x: Tensor  # [*S] the clean image, on the CPU
     x_adv: Tensor  # [*S] the judged point, inside ball and box: the witness, or the last point tried; with an original
     # in its units and type
-    label: int  # what the unmodified model predicts there, -1 where a smoothed or randomized model abstains
+    label: int  # what the unmodified model predicts there, -1 where a model abstains or rejects
     queries: int  # of the deciding trial
     restart: int
     loss_target: int  # -1 for none

@@ -138,7 +138,7 @@ class _Queried:
         """
         numbers = range(len(self.rows)) if numbers is None else numbers
         trials = self.trials.take(torch.tensor(numbers, device=points.device))
-        logits = self.session.logits(self.attack.whole(trials, points))
+        logits = self.session.logits_for_attacker(self.attack.whole(trials, points), trials.y)
         gains = []
         for number, label, row in zip(numbers, trials.y, logits, strict=True):
             self.costs[number] += TrialCost(1, 0)

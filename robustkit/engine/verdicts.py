@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from robustkit.classifier.oracle import Look, Plain
+from robustkit.classifier.oracle import Look, Plain, PointVerdicts
 from robustkit.classifier.session import Session
 from robustkit.engine.candidates import Candidates
 from robustkit.engine.early import EarlyTrials
@@ -107,7 +107,7 @@ class VerdictQueue:
         for trial, forwards in zip(trials, verdicts.forwards, strict=True):
             trial.forwards += forwards
         labels = [
-            self._settled(trial, points[row], verdicts.scores[row], label) if trial.job.lost(label) else label
+            self._settled(trial, points[row], verdicts, row) if trial.job.lost(label) else label
             for row, (trial, label) in enumerate(zip(trials, verdicts.labels.tolist(), strict=True))
         ]
         confidences = self.session.oracle.confidences(verdicts.scores, labels) or repeat(None)
@@ -126,11 +126,11 @@ class VerdictQueue:
             steps = [count - (not final) for count, final in zip(answers, group.final, strict=True)]
             check_queries(self.attack, group.points, steps, samples)
 
-    def _settled(self, trial: Trial, point: Tensor, scores: Tensor, label: int) -> int:
+    def _settled(self, trial: Trial, point: Tensor, verdicts: PointVerdicts, row: int) -> int:
         """The class at a point that breaks the image; if it leads by no more than rounding, the other."""
-        job, before = trial.job, self.session.passes.forwards
-        other = job.y if job.target is None else likeliest(scores, job.target)[0]
-        sure = self.session.oracle.sure(point, scores, label, other)
+        job, before, label = trial.job, self.session.passes.forwards, int(verdicts.labels[row])
+        other = job.y if job.target is None else likeliest(verdicts.class_scores[row], job.target)[0]
+        sure = self.session.oracle.sure(point, verdicts.scores[row], label, other)
         trial.forwards += self.session.passes.forwards - before
         return label if sure else other
 

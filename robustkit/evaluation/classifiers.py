@@ -10,7 +10,6 @@ from torch import nn
 
 from robustkit.black_box import RemoteAccess
 from robustkit.classifier.classifier import Classifier
-from robustkit.classifier.smoothing import Smoothing
 from robustkit.classifier.surrogate_ensemble import surrogate_ensemble
 from robustkit.data import Dataset
 from robustkit.errors import UserError
@@ -43,7 +42,7 @@ def attacked_classifiers(
     _check_loading_options(request, models)
     chosen = checked_names(listed(request.names), len(models))
     loaded = [
-        _loaded(request, model, files[number] if files else None, data, device, request.smoothing, may_train)
+        _loaded(request, model, files[number] if files else None, data, device, may_train)
         for number, model in enumerate(models)
     ]
     if chosen:
@@ -63,8 +62,9 @@ def surrogate_classifiers(
     models, files = listed(request.surrogates), request.surrogate_weights
     if len(files) not in (0, len(models)):
         raise UserError(f"There are {len(models)} surrogates but weights for {len(files)}; give one each.")
+    only_queried = replace(request, smooth=None, rejects=False)
     loaded = [
-        _loaded(request, model, files[number] if files else None, data, device, None, may_train)
+        _loaded(only_queried, model, files[number] if files else None, data, device, may_train)
         for number, model in enumerate(models)
     ]
     named = uniquely_named(loaded, models, files)
@@ -133,7 +133,6 @@ def _loaded(
     weights: str | Path | None,
     data: Dataset,
     device: torch.device,
-    smoothing: Smoothing | None,
     may_train: bool,
 ) -> Classifier:
     if isinstance(model, str):
@@ -143,8 +142,10 @@ def _loaded(
             report=training_reporter(request.watch), may_train=may_train, remote=request.remote or RemoteAccess(),
         ).to(device)  # fmt: skip
     if isinstance(model, Classifier):
-        if smoothing is not None:
+        if request.smoothing is not None:
             raise UserError("A Classifier brings its own smoothing: Classifier(..., smoothing=Smoothing(0.25)).")
+        if request.rejects:
+            raise UserError("A Classifier says itself whether it rejects: Classifier(..., rejects=True).")
         return model
     if isinstance(model, type) and issubclass(model, nn.Module):
         raise UserError(f"{model.__name__} is a class; build the network first: {model.__name__}(...).")
@@ -152,7 +153,8 @@ def _loaded(
         raise UserError(f"A model is a name, a torch.nn.Module or a Classifier, not {type(model).__name__}.")
     classifier = Classifier(
         model, **vars(request.numerics), bpda=dict(request.bpda or {}), eot=request.eot,
-        probabilities=request.probabilities, straight_through=request.straight_through, smoothing=smoothing,
+        probabilities=request.probabilities, straight_through=request.straight_through,
+        smoothing=request.smoothing, rejects=request.rejects,
     )  # fmt: skip
     if request.device != "auto" and device.type != classifier.device.type:
         return classifier.on(device)

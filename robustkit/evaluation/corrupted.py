@@ -82,7 +82,7 @@ class CorruptedImages:
         # Another stream of a randomized model's noise for each cell.
         stream = (zlib.crc32(f"{cell.corruption} {cell.severity}".encode()) & 0x3FFFFF) << _NUMBERS
         verdicts = session.clean_verdicts(given.moved(images_of(pictures)), [stream + number for number in part])
-        checked_scores(verdicts.scores, y, self.model, part)
+        checked_scores(verdicts.class_scores, y, self.model, part)
         return [
             CorruptedRecord(self.model, *cell, number, int(label), hash_of(picture))
             for number, label, picture in zip(part, verdicts.labels, pictures, strict=True)

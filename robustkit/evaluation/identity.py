@@ -18,7 +18,7 @@ from robustkit.evidence.store import SCHEMA
 
 # A remedy is named only where it is used, so that evidence without any keeps its name.
 _USUAL: dict[str, Any] = {"bpda": {}, "eot": None, "draws": DRAWS_PER_VERDICT, "probabilities": False,
-                          "straight_through": False, "cuda_graphs": False, "tf32": False}  # fmt: skip
+                          "straight_through": False, "rejects": False, "cuda_graphs": False, "tf32": False}  # fmt: skip
 
 
 def identity_of(evaluation: Evaluation) -> dict[str, Any]:
@@ -87,6 +87,7 @@ def _model(classifier: Classifier) -> dict[str, Any]:
         "draws": classifier.draws,
         "probabilities": classifier.probabilities,
         "straight_through": classifier.straight_through,
+        "rejects": classifier.rejects,
         "cuda_graphs": classifier.cuda_graphs,
         "tf32": classifier.tf32,
     }

@@ -4,13 +4,14 @@ It tells apart two things that a wrong verdict can mean: the evidence was change
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from robustkit.classifier import rejection
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_batch
 from robustkit.classifier.session import Session
@@ -107,6 +108,8 @@ def rejudged(
 ) -> Rejudged:
     """Ask a model for its predictions at the clean images and at the stored adversarial examples.
 
+    A model that rejected images in the run does so here, too.
+
     Args:
         store: the evidence.
         name: of the run's model.
@@ -117,6 +120,7 @@ def rejudged(
     """
     identity = store.manifest()["identity"]
     entry = next(each for each in identity["models"] if each["name"] == name)
+    classifier = replace(classifier, rejects=bool(entry.get("rejects")))
     difference = _difference(store, entry, classifier, Probes(data, ids))
     clean = store.clean(name)
     images, _ = checked_batch(data, ids[:_AT_ONCE])
@@ -205,7 +209,7 @@ def _other_images(part: Sequence[_Example], data: Dataset) -> set[int]:
 def predictions(session: Session, points: Tensor, stored: Sequence[int]) -> list[int]:
     """The predictions; where rounding could decide between one and the stored one, that is the stored one."""
     scores = session.oracle.judge(points)
-    labels = scores.argmax(1).tolist()
+    labels = (rejection.labels(scores) if session.rejects else scores.argmax(1)).tolist()
     return [
         before if label != before and not session.oracle.sure(point, row, label, before) else label
         for point, row, label, before in zip(points, scores, labels, stored, strict=True)

@@ -85,6 +85,7 @@ class EvaluationRequest:
         eot: draws of randomized models averaged per query, likewise.
         probabilities: the models return probabilities, likewise.
         straight_through: the search follows gradients through operations that pass none on, likewise.
+        rejects: the last output of the models means that the image is rejected, likewise; not of surrogates.
         surrogates: models that the attacks query in place of `models`, which only judge the result: transfer attacks,
             each called ATTACK@SURROGATE.
         surrogate_weights: of surrogates given by name, one each.
@@ -151,6 +152,7 @@ class EvaluationRequest:
     eot: int | None = None
     probabilities: bool = False
     straight_through: bool = False
+    rejects: bool = False
     surrogates: Model | Sequence[Model] = ()
     surrogate_weights: Sequence[str | Path] = ()
     surrogate_ensemble: bool = False

@@ -162,12 +162,12 @@ class ModelRun:
         oracle = session.oracle
         if not isinstance(oracle, Smoothed):
             verdicts = session.clean_verdicts(images, part)
-            scores = checked_scores(verdicts.scores, y, self.name, part)
+            scores = checked_scores(verdicts.class_scores, y, self.name, part)
             draws = session.clean_draws(images, y.tolist(), part)
             return [
                 *clean_records(self.name, part, y, verdicts.labels, scores),
                 *clean_confidences(
-                    self.name, part, oracle.confidences(scores, verdicts.labels.tolist()), self._pictured
+                    self.name, part, oracle.confidences(verdicts.scores, verdicts.labels.tolist()), self._pictured
                 ),
                 *([] if draws is None else clean_draw_records(self.name, part, draws, verdicts.forwards)),
             ]
@@ -210,7 +210,7 @@ class ModelRun:
         columns = [column.name for column in self.evaluation.plan.columns if column.name.startswith("autoattack")]
         columns += [ENSEMBLE] if self.evaluation.plan.audit is not None and not randomized else []
         if columns:
-            classes = session.logits(images[:1]).shape[1]
+            classes = session.classes(images[:1])
             for sentence in misfits(columns, randomized=randomized, classes=classes):
                 self.log.warn(f"{self.name}: {sentence}")
 

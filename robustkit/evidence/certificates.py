@@ -23,7 +23,7 @@ def certificate_passes(smoothing: Mapping[str, Any] | None) -> int:
 
 
 def abstained_images(clean: Mapping[int, CleanRecord]) -> int:
-    """Number of images on which a smoothed or randomized model abstains; they count as wrong."""
+    """Number of images on which a model abstains, or which it rejects; they count as wrong."""
     return sum(row.pred == ABSTAINS for row in clean.values())
 
 

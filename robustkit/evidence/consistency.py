@@ -17,6 +17,7 @@ from robustkit.evidence.rows import NO_VERDICT
 from robustkit.evidence.run import Run
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum
+from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 _DISTANCES = {"Linf": "linf", "L2": "l2", "L1": "l1", "L0": "l0"}
 _SLACK = 1 + 1e-9  # distances are rounded when they are stored
@@ -37,7 +38,7 @@ def contradictions_in(run: Run) -> Iterator[Contradiction]:
         if part["attack"] != "certified":
             by_model.setdefault(str(part["model"]), []).append(part)
     for name, parts in by_model.items():
-        always_answers = name not in run.manifest.get("randomized", {}) and not _smoothed(run, name)
+        always_answers = name not in run.manifest.get("randomized", {}) and not _abstains(run, name)
         found: dict[str, set[int]] = {}
         for part in parts:
             for problem, wrong in _wrong_rows(part, always_answers=always_answers).items():
@@ -58,6 +59,7 @@ def _wrong_rows(part: Part, *, always_answers: bool) -> dict[str, NDArray[np.boo
     )
     adv_pred, forwards, backwards = (column(part, name).astype(float) for name in ("adv_pred", "forwards", "backwards"))
     attacked, away = ~np.isnan(adv_pred), np.zeros(len(label), bool)
+    no_class = (adv_pred == ABSTAINS) & (not always_answers)
     norm = _DISTANCES.get(unmasked(part["norm"]))
     if norm is not None and not is_minimum(part["eps_text"]):
         away = attacked & ~(column(part, norm).astype(float) <= part["eps"] * _SLACK)
@@ -65,7 +67,7 @@ def _wrong_rows(part: Part, *, always_answers: bool) -> dict[str, NDArray[np.boo
         "a correctly classified image counts as wrong": clean_wrong & (clean_pred == label),
         "a wrongly classified image was attacked": ~clean_wrong & (clean_pred != label) & ~error,
         "a broken image is still classified as its label": broken & (adv_pred == label),
-        "a robust image is classified as another class": robust & attacked & (adv_pred != label) & always_answers,
+        "a robust image is classified as another class": robust & attacked & (adv_pred != label) & ~no_class,
         "an adversarial example is farther away than eps": away,
         "fewer than no passes were made": (forwards < 0) | (backwards < 0),
     }
@@ -102,9 +104,11 @@ def _wrong_picture(picture: Picture, parts: Iterable[Part]) -> Iterator[Contradi
                 yield Contradiction(picture.model, what)
 
 
-def _smoothed(run: Run, model: str) -> bool:
+def _abstains(run: Run, model: str) -> bool:
+    """Whether a model is smoothed or rejects images, so that it may predict no class."""
     entries = {entry["name"]: entry for entry in run.manifest["identity"]["models"]}
-    return "smoothing" in entries.get(model, {})
+    entry = entries.get(model, {})
+    return "smoothing" in entry or bool(entry.get("rejects"))
 
 
 def image_list(samples: Iterable[int]) -> str:

@@ -140,7 +140,8 @@ def _attacks(value: Any) -> bool:
 
 def _models(value: Any) -> bool:
     printable = _named(value) and all(each["name"].isprintable() for each in value)  # else two may look the same
-    return printable and all(_smoothing(each["smoothing"]) for each in value if "smoothing" in each)
+    smoothings = all(_smoothing(each["smoothing"]) for each in value if "smoothing" in each)
+    return printable and smoothings and all(isinstance(each.get("rejects", False), bool) for each in value)
 
 
 def _smoothing(value: Any) -> bool:

@@ -30,6 +30,7 @@ class ModelEvidence(NamedTuple):
     audits: Mapping[tuple[str, str], Audit]  # by norm and eps_text; empty unless the model is audited
     queried: Mapping[tuple[str, str, str], Mapping[int, QueryRecord]]  # by norm, eps_text and attack; then by image
     failed: Failed  # images without a verdict; they have no other rows here
+    rejects: bool = False  # whether the model may reject images
 
 
 class CountedEvidence(NamedTuple):
@@ -114,7 +115,8 @@ def _model_evidence(store: Store, images: int, entry: Mapping[str, Any], randomi
     failed = store.failed(name)
     if failed and (len(clean.images | failed.keys()) > images or _other_labels(failed, clean)):
         raise not_ours(store.folder, f"images of {name[:40]!r} without a verdict do not belong to the run")
-    evidence = ModelEvidence(name, clean, attacked, smoothing, certificates, draws, {}, queried, failed)
+    evidence = ModelEvidence(name, clean, attacked, smoothing, certificates, draws, {}, queried, failed,
+                             bool(entry.get("rejects")))  # fmt: skip
     return _without_failed(evidence) if evidence.failed else evidence
 
 

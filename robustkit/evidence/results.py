@@ -24,6 +24,8 @@ def clean_row(
     smoothing: Mapping[str, Any] | None,
     waiting: int,
     draws: SingleDraws | None = None,
+    *,
+    rejects: bool = False,
 ) -> dict[str, Any]:
     """The row of a model without an attack.
 
@@ -32,14 +34,15 @@ def clean_row(
         smoothing: None unless the model is smoothed.
         waiting: images of the run that have no prediction yet.
         draws: None unless the model is randomized.
+        rejects: whether the model may reject images.
     """
     correct = len(clean.correct)
     forwards = len(clean) * certificate_passes(smoothing) if draws is None else draws.clean_forwards
-    never_abstains = smoothing is None and draws is None
+    always_answers = smoothing is None and draws is None and not rejects
     return {
         "norm": "-", "eps": 0.0, "eps_text": "0",
         **result_row("clean", "clean", len(clean), correct), "forwards": forwards, "undecided": waiting,
-        "abstained": None if never_abstains else abstained_images(clean),
+        "abstained": None if always_answers else abstained_images(clean),
         **({} if draws is None else clean_extras(draws)),
     }  # fmt: skip
 

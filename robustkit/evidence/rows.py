@@ -17,7 +17,7 @@ class CleanRecord:
     model: str
     sample: int
     label: int
-    pred: int  # -1 where a smoothed or randomized model abstains
+    pred: int  # -1 where a model abstains or rejects
     ranking: str  # the most likely wrong classes, as "3 1 7"
 
 
@@ -148,7 +148,7 @@ class CorruptedRecord:
     corruption: str
     severity: int
     sample: int
-    pred: int  # -1 where a smoothed or randomized model abstains
+    pred: int  # -1 where a model abstains or rejects
     pixels: int  # 48 bits of a hash of the pixels
 
 

@@ -61,8 +61,8 @@ class Run:
       and count as not correct, `ci_high` is the upper end if all of them are, and other columns leave them out
     - note: only if an automatic check found that results are not reliable: why, in a few words, in the rows of that
       threat, or in all rows of the model
-    - abstained: only if a model is smoothed or randomized; in its clean row the images on which it abstains, which
-      count as wrong
+    - abstained: only if a model is smoothed or randomized, or rejects images; in its clean row the images on which it
+      abstains or which it rejects, which count as wrong
     - draw_accuracy, draw_ci_low, draw_ci_high: only if a model is randomized; the probability that a single one of its
       answers is right, mean over images at their last points, with a 95 % interval (the other columns are about the
       class that it answers most often)
@@ -75,7 +75,7 @@ class Run:
 
     - model, norm, eps, eps_text, attack, sample (the image's number in the data set), label
     - clean_pred, adv_pred: predicted classes without and with the attack; -1 where a smoothed or randomized model
-      abstains
+      abstains, or a model rejects the image
     - verdict: "clean-wrong", "broken" or "robust"; "error" of an image that ended every worker process that worked on
       it (clean_pred is then -1)
     - queries_to_break: after how many queries of the trial that broke the image; restart, target: of that trial; all

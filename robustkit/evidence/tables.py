@@ -115,7 +115,9 @@ def _results(model: ModelEvidence, identity: Mapping[str, Any], found: Sequence[
     expected = identity["n"] - len(model.failed)
     waiting = max(0, expected - len(model.clean))
     attacks = _attacks(identity)
-    own: Rows = [{"model": model.name, **clean_row(model.clean, model.smoothing, waiting, model.draws)}]
+    own: Rows = [
+        {"model": model.name, **clean_row(model.clean, model.smoothing, waiting, model.draws, rejects=model.rejects)}
+    ]
     for threat in _threats(identity):
         own += [{"model": model.name, **threat, **row} for row in _threat_results(model, threat, attacks, waiting)]
     own = [{**row, **note_on(row, found)} for row in own]
@@ -153,7 +155,7 @@ def _further(results: Rows, manifest: Mapping[str, Any]) -> list[str]:
     """The columns that only some runs have in the results."""
     identity, randomized = manifest["identity"], bool(manifest.get("randomized"))
     return [
-        *(["abstained"] if _smoothed(identity) or randomized else []),
+        *(["abstained"] if _smoothed(identity) or randomized or _rejecting(identity) else []),
         *(["undecided"] if any(row["undecided"] for row in results) else []),
         *([ERRORS] if any(ERRORS in row for row in results) else []),
         *(["note"] if any("note" in row for row in results) else []),
@@ -173,6 +175,10 @@ def _measured(samples: Sequence[Part], manifest: Mapping[str, Any]) -> list[str]
 
 def _smoothed(identity: Mapping[str, Any]) -> bool:
     return any("smoothing" in entry for entry in identity["models"])
+
+
+def _rejecting(identity: Mapping[str, Any]) -> bool:
+    return any(entry.get("rejects") for entry in identity["models"])
 
 
 def _warnings(model: ModelEvidence, identity: Mapping[str, Any]) -> list[str]:

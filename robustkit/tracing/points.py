@@ -70,8 +70,10 @@ def correct_pairs(
     """The correctly classified images with their perturbed points, judged within a session.
 
     Raises:
-        UserError: the tensors do not fit each other or the model, or it classifies no image correctly.
+        UserError: the tensors do not fit each other or the model, or it classifies no image correctly or rejects some.
     """
+    if session.rejects:
+        raise UserError(f"A trace does not know rejections, and {classifier.name} rejects images; leave out rejects.")
     if len(numbers) != len(x):
         raise UserError(f"There are {len(x)} images but {len(numbers)} numbers; give one for each, or none.")
     if x_adv.shape != x.shape:

@@ -29,6 +29,9 @@ def other():
 def sure():
     return networks.Constant(3)
 
+def rejecting():
+    return networks.Changed(small.linear(), lambda logits: torch.cat([logits, logits.topk(2, 1)[0][:, 1:] + 0.5], 1))
+
 def nan():
     return networks.Changed(small.linear(), lambda logits: logits * float("nan"))
 

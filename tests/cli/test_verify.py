@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from robustkit import evaluate
+from robustkit import evaluate, load_run
 from robustkit.evidence.digest import evidence_digest
 from tests.black_box.loopback import serving
 from tests.cli.conftest import DATA, MODEL
@@ -194,6 +194,20 @@ def test_a_run_without_kept_examples_is_judged_by_its_pictures(place, robustkit)
 
     assert printed.status == 0
     assert "30 clean images and 0 stored" not in printed.out
+
+
+def test_rejections_are_judged_again(place, robustkit):
+    model = ("-m", "net.py:rejecting")
+    attack = ("-a", "pgd:steps=10", "--eps", "0.1", "--rejects", "--keep-adversarial")
+    assert robustkit("evaluate", "-q", *model, *DATA, *attack, "--out", "run").status == 0
+    run = load_run("run")
+    assert {"robust", "broken"} <= set(run.samples["verdict"])
+    assert -1 in set(run.samples["clean_pred"])
+    assert -1 in set(run.samples.query("verdict == 'robust'")["adv_pred"])
+
+    assert robustkit("verify", "run", *model, *DATA).status == 0
+    edited(place / "run", "UPDATE clean SET pred = label WHERE pred = -1")
+    assert robustkit("verify", "run", *model, *DATA).status == 1
 
 
 def test_corrupted_images_are_judged_again(place, robustkit):

@@ -11,7 +11,7 @@ from tests.small import linear
 OTHER = {
     "bounds": (0.0, 2.0), "name": "other", "fold": False, "channels_last": True, "compile": True, "cuda_graphs": True,
     "bf16": True, "tf32": True, "bpda": {"0": None}, "eot": 3, "draws": 64, "probabilities": True,
-    "straight_through": True, "smoothing": Smoothing(0.25),
+    "straight_through": True, "smoothing": Smoothing(0.25), "rejects": True,
 }  # fmt: skip
 
 
