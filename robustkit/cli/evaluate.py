@@ -184,11 +184,12 @@ def _work(options: dict[str, Any]) -> int:
         return 0
     from robustkit.comparison.gate import gate
 
-    from .gate import print_checks
+    from .gate import print_checks, status_of
 
     found = gate(run, fail_under=list(options["fail_under"]))
     echo("")
-    return print_checks(found)
+    print_checks(found)
+    return status_of(found)
 
 
 def _print_merging(shard: "Shard", folder: Path) -> None:

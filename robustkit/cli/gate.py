@@ -68,12 +68,13 @@ def gate(
         if junit is not None:
             _write_error(junit, error)
         raise
-    if junit is not None:
-        write_text(junit, junit_text(found))
     if form == "markdown":
         echo(reports.gate_markdown(found))
-        return 0 if found.passed else FAILED
-    return print_checks(found)
+    else:
+        print_checks(found)
+    if junit is not None:  # after the answer, which a file that cannot be written must not hide
+        write_text(junit, junit_text(found))
+    return status_of(found)
 
 
 def _write_error(file: Path, error: Exception) -> None:
@@ -88,10 +89,14 @@ def _write_error(file: Path, error: Exception) -> None:
         echo(f"Error: {other}", err=True)
 
 
-def print_checks(gate: "Gate") -> int:
-    """Print a line for each check, and a note on the run's own checks; returns the exit status."""
+def print_checks(gate: "Gate") -> None:
+    """Print a line for each check, and a note on the run's own checks."""
     for check in gate.checks:
         echo(f"{'pass' if check.passed else 'FAIL'}  {check.model}  {check.threat}: {check.reason}")
     if gate.note:
         echo(f"note  {gate.note}")
+
+
+def status_of(gate: "Gate") -> int:
+    """The exit status that says whether all checks passed."""
     return 0 if gate.passed else FAILED

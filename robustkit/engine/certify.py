@@ -43,7 +43,7 @@ def predict(
         batch_size: copies in flight; on a CPU it does not change a verdict.
 
     Raises:
-        UserError: an argument is out of range.
+        UserError: an argument is out of range, or the model is smoothed already.
     """
     how = Smoothing(sigma, n=n, alpha=alpha)
     with _queried(model, x, how, seed, ids, batch_size) as (logits, images, numbers):
@@ -78,7 +78,7 @@ def certify(
         batch_size: copies in flight; on a CPU it does not change a verdict.
 
     Raises:
-        UserError: an argument is out of range.
+        UserError: an argument is out of range, or the model is smoothed already.
     """
     how = Smoothing(sigma, n=n, n0=n0, alpha=alpha)
     with _queried(model, x, how, seed, ids, batch_size) as (logits, images, numbers):
@@ -94,7 +94,11 @@ def _queried(
     seed = limits.whole_seed(seed)
     if batch_size < 1:
         raise UserError("batch_size counts noisy copies of an image, so it must be at least 1.")
-    classifier = replace(as_classifier(model), smoothing=how)
+    classifier = as_classifier(model)
+    if classifier.smoothing is not None:
+        raise UserError(f"{classifier.name} is smoothed with sigma {classifier.smoothing.sigma:g} already; leave its "
+                        "smoothing out, and give sigma here.")  # fmt: skip
+    classifier = replace(classifier, smoothing=how)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     if ids is not None and len(ids) != len(images):
         raise UserError(f"There are {len(images)} images and {len(ids)} ids; give each image one.")

@@ -9,6 +9,7 @@ from robustkit.defenses.inner_attack.crafting import craft, noise_keys
 from robustkit.defenses.inner_attack.gaussian import Gaussian
 from torch import Tensor, nn
 
+from robustkit import Classifier, Smoothing
 from robustkit.engine.certify import certify, predict
 from robustkit.errors import UserError
 from robustkit.statistics.randomized_smoothing import ABSTAINS, lower_bound
@@ -52,6 +53,14 @@ def test_a_certified_radius_is_below_the_true_one_and_near_it():
         expected = round(4000 * NormalDist().cdf(distance / SIGMA))
         at = SIGMA * NormalDist().inv_cdf(max(0.5, lower_bound(expected, 4000, 0.001)))
         assert radius == pytest.approx(at, abs=0.12 * SIGMA)
+
+
+@pytest.mark.parametrize("judged", [certify, predict])
+def test_the_noise_of_a_smoothed_classifier_was_replaced_in_silence(judged):
+    smoothed = Classifier(halfspace()[0], name="half", smoothing=Smoothing(0.5))
+
+    with pytest.raises(UserError, match=r"half is smoothed with sigma 0\.5 already"):
+        judged(smoothed, images(2), sigma=SIGMA, n=200)
 
 
 def test_the_model_abstains_on_points_of_the_decision_boundary():
