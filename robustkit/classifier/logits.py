@@ -52,6 +52,11 @@ def logits_of(output: Any, images: Tensor | None = None) -> Tensor:
     return logits if images is None or logits.device == images.device else logits.to(images.device)
 
 
+def of_probabilities(shares: Tensor) -> Tensor:
+    """`[B, K]` logits that stand for probabilities: their logarithms, finite where one is 0."""
+    return shares.clamp(min=torch.finfo(shares.dtype).tiny).log()
+
+
 def unnamed(values: Tensor) -> Tensor:
     """Without the names of dimensions, which older versions of torch have and many of their operations refuse."""
     return values.rename(None) if any(getattr(values, "names", ())) else values  # type: ignore[attr-defined]

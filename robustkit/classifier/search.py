@@ -22,7 +22,7 @@ from robustkit.classifier.folding import folded, hooked, switches_gradients
 from robustkit.classifier.generators import generator_states, reseed
 from robustkit.classifier.isolation import products
 from robustkit.classifier.logit_sizes import sizes
-from robustkit.classifier.logits import logits_of
+from robustkit.classifier.logits import logits_of, of_probabilities
 from robustkit.classifier.reference import Reference
 from robustkit.classifier.same_gradients import same_gradients
 from robustkit.classifier.small_maps import as_matrices
@@ -158,7 +158,7 @@ class Search:
         logits = logits_of(output, points)
         # Losses in bf16 lose up to a tenth of all verdicts; only the network itself runs in it.
         logits = logits.clone().to(query.dtype) if replays else logits.to(query.dtype)
-        return logits.clamp(min=torch.finfo(logits.dtype).tiny).log() if options.probabilities else logits
+        return of_probabilities(logits) if options.probabilities else logits
 
     def _asked_by(self, attack: Attack) -> Callable[[Tensor], object]:
         if self._asks_the_model(attack):

@@ -12,6 +12,7 @@ from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.features import feature_map
 from robustkit.classifier.gradient_stops import gradient_stops
 from robustkit.classifier.input_format import InputFormat
+from robustkit.classifier.logits import of_probabilities
 from robustkit.classifier.metered import Metered
 from robustkit.classifier.oracle import Look, Oracle, PointVerdicts
 from robustkit.classifier.read_gradients import answered_by_count
@@ -113,11 +114,15 @@ class Session:
     def logits_for_attacker(self, points: Tensor, y: Tensor) -> Tensor:
         """Logits `[n, K]` of the unmodified network, as attacks see them, one forward each.
 
+        Of a network that returns probabilities, their logarithms.
+
         Args:
             points: `[n, *S]` in [0, 1].
             y: `[n]` int64 true classes, in whose place an attack sees a rejection.
         """
         logits = self.logits(points)
+        if self.search.options.probabilities:
+            logits = of_probabilities(logits.to(points.dtype))
         return rejection.for_attacker(logits, y) if self.rejects else logits
 
     def judge(self, points: Tensor) -> Tensor:

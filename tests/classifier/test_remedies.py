@@ -102,3 +102,13 @@ def test_a_targeted_attack_through_a_surrogate_gradient_reaches_its_class():
 
     assert ended.success.sum() >= 15
     assert torch.equal(ended.prediction[ended.success], target[ended.success])
+
+
+def test_gradients_of_probabilities_are_compared_with_changes_of_their_logarithms():
+    made = problem("cnn", 1, 8, 8, count=40)
+    data, model = (made.x, made.model(made.x).argmax(1)), nn.Sequential(made.model, nn.Softmax(1))
+
+    run = robustkit.evaluate(model, dataset=data, attacks="pgd:steps=5", eps=0.01, checks="full", probabilities=True)
+    found = {check.name: check.status for check in run.checks}
+
+    assert [found[name] for name in ("gradients_mislead", "finite_difference", "consistent_loss")] == ["ok"] * 3
