@@ -25,6 +25,7 @@ from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.rows import CleanRecord
 from robustkit.evidence.store import Store
 from robustkit.evidence.witnesses import KeptWitness, kept_witnesses
+from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 _AT_ONCE = 64
 
@@ -157,7 +158,7 @@ def _examples(store: Store, name: str) -> Iterator[_Example]:
     if kept:
         return
     for picture in load_pictures(store):
-        if picture.model == name and picture.adv_pred != picture.label:
+        if picture.model == name and picture.adv_pred not in (picture.label, ABSTAINS):
             pixels = (torch.from_numpy(np.array(part)) for part in (picture.x, picture.x_adv))
             yield _Example(picture.sample, picture.label, picture.adv_pred, *pixels)
 

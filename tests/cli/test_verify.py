@@ -210,6 +210,17 @@ def test_rejections_are_judged_again(place, robustkit):
     assert robustkit("verify", "run", *model, *DATA).status == 1
 
 
+def test_pictures_that_are_rejected_are_no_adversarial_examples(place, robustkit):
+    model = ("-m", "net.py:rejecting")
+    asked = ("-a", "pgd:steps=10", "--eps", "0.1", "-n", "20", "--rejects", "--out", "run")
+    assert robustkit("evaluate", "-q", *model, *DATA, *asked).status == 0
+    samples = load_run("run").samples
+    assert -1 in set(samples["adv_pred"])
+    broken = int((samples["verdict"] == "broken").sum())
+
+    assert f"and {broken} stored adversarial examples" in robustkit("verify", "run", *model, *DATA).out
+
+
 def test_corrupted_images_are_judged_again(place, robustkit):
     asked = ("--corruptions", "contrast", "--severity", "3", "--severity", "5")
     assert robustkit("corruptions", "-q", *MODEL, *DATA, *asked, "--out", "corrupted").status == 0
