@@ -124,6 +124,7 @@ class ModelFacts:
     probes: ProbeRows = field(default_factory=dict)
     logits: tuple[NDArray[np.float32], ...] = ()  # [n, K] at clean images, in each shape that the evidence allows
     says_probabilities: bool = False  # whether the user says that it returns them
+    rejects: bool = False  # whether the last of the logits is that of a rejection
     replaced: tuple[str, ...] = ()  # the layers whose gradient BPDA replaces
     straight_through: bool = False  # whether the attacks follow gradients through operations that pass none on
     gradient_stops: tuple[str, ...] = ()  # operations of its forward that pass no gradient on, with their lines

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from robustkit.checks.check import Finding, Rule
 from robustkit.checks.facts import ModelFacts
+from robustkit.classifier.rejection import of_classes
 from robustkit.classifier.sanity_checks import in_unit_range, looks_like_probabilities
 from robustkit.statistics.intervals import proportion
 
@@ -25,8 +26,9 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     elif not facts.logits or not facts.deterministic:
         yield Finding("", "not_applicable", "No logits of a deterministic model are stored.")
     else:
-        answers = [torch.from_numpy(logits.copy()) for logits in facts.logits]
-        if any(map(looks_like_probabilities, answers)):
+        whole = [torch.from_numpy(logits.copy()) for logits in facts.logits]
+        answers = list(map(of_classes, whole)) if facts.rejects else whole
+        if any(map(looks_like_probabilities, [*whole, *answers])):
             text = "the model's outputs lie in [0, 1] and add up to 1 for every image, as probabilities do."
             yield Finding("", "failed", text)
         else:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from robustkit.black_box.http_model import HttpModel
+from robustkit.classifier import rejection
 from robustkit.classifier.access import black_box_in
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.logit_sizes import sizes
@@ -137,6 +138,8 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
         )
     if classifier.eot is not None and classifier.eot > 1 and classifier.smoothing is None:
         return ["The model repeats its answer to the same query, so there is nothing to average: eot is not used."]
+    if classifier.rejects and not looks_like_probabilities(logits):
+        logits = rejection.of_classes(logits)  # the score of a detector beside probabilities has any range
     return _about_probabilities(classifier, logits, session, tile)
 
 

@@ -74,6 +74,7 @@ def model_facts(
         probes=probes,
         gradients_followed=bool(gradient_attacks(model.attacked)),
         logits=_logits(store, model.name), says_probabilities=bool(entry.get("probabilities")),
+        rejects=model.rejects,
         randomized=model.draws is not None, smoothed=model.smoothing is not None,
         replaced=tuple(entry.get("bpda") or ()), answers_only=bool(entry.get("answers_only")),
         transferred=bool(identity.get("surrogates")), witnesses=witnesses,

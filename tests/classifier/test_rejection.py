@@ -128,6 +128,22 @@ def test_a_model_that_rejects_is_refused_where_that_means_nothing() -> None:
         robustkit.diagnose(Classifier(gap, rejects=True), x, y, eps=0.1)
 
 
+def test_probabilities_beside_the_score_of_a_detector_are_recognised() -> None:
+    model = Appended(nn.Sequential(_network(), nn.Softmax(1)), -2.0)
+    x = torch.rand(24, 3, 2, 2, generator=torch.Generator().manual_seed(4))
+    data = x, model(x).argmax(1)
+
+    run, told = (
+        robustkit.evaluate(model, dataset=data, attacks="fgsm", eps=0.1, rejects=True, probabilities=given)
+        for given in (False, True)
+    )
+    with pytest.warns(UserWarning, match="--probabilities"):
+        robustkit.attack(Classifier(model, rejects=True), *data, "fgsm", eps=0.1)
+    failed = [[check.name for check in each.checks if check.status == "failed"] for each in (run, told)]
+
+    assert failed == [["probabilities"], []]
+
+
 class _Noisy(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.randn_like(x)
