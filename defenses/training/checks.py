@@ -21,13 +21,15 @@ def trained_module(model: nn.Module | Classifier) -> nn.Module:
     """The module that is trained; of a `Classifier` the one with its normalisation.
 
     Raises:
-        UserError: it does not take pixels in [0, 1], or returns no logits.
+        UserError: it does not take pixels in [0, 1], returns no logits, or rejects images.
     """
     if isinstance(model, Classifier):
         if model.probabilities:
             raise UserError(
                 f"Training takes logits, but {model.name} returns probabilities; return what goes into them."
             )
+        if model.rejects:
+            raise UserError(f"Training does not know rejections, and {model.name} rejects images; leave out rejects.")
         if tuple(model.bounds) != (0.0, 1.0):
             raise UserError(
                 f"Training takes pixels in [0, 1], but {model.name} has bounds {model.bounds}; scale them "

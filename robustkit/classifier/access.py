@@ -72,6 +72,6 @@ def require_options(
     if smoothed:
         raise UserError(f"{name} cannot be smoothed: it takes thousands of queries for each image; leave it out.")
     if rejects:
-        raise UserError(f"{name} is a black box, whose answers are classes only; leave out rejects.")
+        raise UserError(f"{name} is a black box, and only networks are judged with a rejection; leave out rejects.")
     if box.metered and bounds != (0, 1):
         raise UserError(f"{name} gets pictures, whose pixels lie in [0, 1]; leave out bounds.")

@@ -54,8 +54,8 @@ def surrogate_ensemble(classifiers: Sequence[Classifier]) -> Classifier:
             raise UserError(f"Surrogates of one ensemble need the same bounds, not {first.bounds} and {each.bounds}.")
         if any((each.bpda, each.straight_through, each.probabilities, each.smoothing, each.eot, each.rejects)):
             raise UserError(
-                f"The surrogate {each.name} is smoothed, averaged over draws, or has other gradients or no logits; an "
-                "ensemble takes plain models."
+                f"The surrogate {each.name} is smoothed, averaged over draws, rejects images, or has other gradients "
+                "or no logits; an ensemble takes plain models."
             )
     name = "+".join(each.name for each in classifiers)
     return replace(first, model=MeanOfLogits([each.model for each in classifiers]), name=name)

@@ -16,6 +16,7 @@ from .options import (
     batch_size_option,
     data_of,
     input_options,
+    rejects_option,
     remedy_options,
     require_model,
     run_options,
@@ -43,6 +44,7 @@ _OF_THE_FIT = ("method", "norm", "eps", "target", "fit_split", "fit_share", "fit
 @click.command(cls=OneValueEach)
 @input_options
 @remedy_options
+@rejects_option
 @click.option("-a", "--attack", "method", default="universal", show_default=True, metavar="NAME[:K=V,...]",
               help="universal or adversarial_patch; see `robustkit list attacks`.")  # fmt: skip
 @threat_options("Linf or L2")

@@ -45,6 +45,21 @@ def test_the_stored_perturbation_breaks_what_the_table_says(robustkit, place):
     assert right == (table.robust_accuracy * table.n).round().sum()
 
 
+def test_a_rejected_image_is_not_broken_by_a_perturbation(robustkit, place):
+    words = ["net.py:rejecting" if word == MODEL[1] else word for word in RUN]
+    robustkit(*words, "--rejects")
+    stored = load_file(place / "made" / "perturbation.safetensors")
+    table = pd.read_csv(place / "made" / "results.csv")
+    x, y = data(30)
+    scores, points = linear()(x), linear()((x + stored["perturbation"]).clamp(0, 1))
+    taken = points.argmax(1) != y
+    sure = [(first - second > 0.5) for first, second in (each.topk(2, 1).values.unbind(1) for each in (scores, points))]
+    right = (scores.argmax(1) == y) & sure[0]
+
+    assert not bool(sure[1].all())
+    assert int((right & ~(taken & sure[1])).sum()) == (table.robust_accuracy * table.n).round().sum()
+
+
 def test_a_patch_is_written_as_a_picture(robustkit, place):
     robustkit(*START, "--fit-share", "0.5", "-a", "adversarial_patch:steps=5", "--out", "made", "--places", "3")
     stored = load_file(place / "made" / "perturbation.safetensors")["perturbation"]

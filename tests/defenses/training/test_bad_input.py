@@ -7,6 +7,7 @@ from robustkit.defenses.training.checks import checked_data
 from robustkit.defenses.training.finetuning import inner_attack_of
 from torch import nn
 
+from robustkit import Classifier
 from robustkit.data import from_tensors
 from robustkit.errors import UserError
 from tests.defenses.doubles import Wrapped, head
@@ -180,3 +181,12 @@ def test_images_of_a_single_class_are_refused_and_are_not_called_a_collapse(name
 def test_a_last_class_without_images_is_accepted():
     x, y = VAL
     checked_data(from_tensors(*TRAIN), from_tensors(x[y < 9], y[y < 9]), None)
+
+
+def test_a_classifier_that_rejects_is_not_trained_as_if_rejection_were_a_class():
+    network = net()
+    before = state(network)
+
+    with pytest.raises(UserError, match="does not know rejections"):
+        finetune(Classifier(network, rejects=True), TRAIN, VAL, eps=0.1, recipe=SHORT)
+    assert changed(network, before) == set()
