@@ -24,7 +24,8 @@ class OnnxModel(BlackBox):
     """A network in an ONNX file.
 
     Args:
-        path: the file. Of its outputs the first with scores `[B, K]` is used; without any, the first with labels `[B]`.
+        path: the file. Of its outputs with scores `[B, K]` the one called "logits" is used, or the first; without any,
+            the first with labels `[B]`.
         num_classes: K, checked for scores and needed for labels.
         label_classes: K for labels where `num_classes` is not given.
 
@@ -132,7 +133,7 @@ def _output(session: Any, file: Path) -> tuple[str, bool]:
     scores = [each.name for each in outputs if each.type in _TYPES and len(each.shape) == 2]
     labels = [each.name for each in outputs if each.type == "tensor(int64)" and len(each.shape) == 1]
     if scores or labels:
-        return (scores or labels)[0], not scores
+        return "logits" if "logits" in scores else (scores or labels)[0], not scores
     raise UserError(
         f"{shortened(file)} has no output with scores [images, classes] or labels [images]; feed it in a function of "
         "yours: robustkit.BlackBox(function)."

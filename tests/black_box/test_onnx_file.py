@@ -12,6 +12,8 @@ from tests.small import cnn, data, evaluated, linear
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
+import onnx
+
 from tests.black_box.onnx_files import save_onnx
 
 VERDICTS = ["norm", "eps_text", "attack", "sample", "label", "clean_pred", "verdict", "adv_pred", "queries_to_break"]
@@ -57,6 +59,19 @@ def test_a_number_of_images_that_nobody_can_give_is_one_line(tmp_path, settings,
         load_model(str(file), dataset="digits")
 
     assert "\n" not in str(caught.value)
+
+
+def test_the_output_called_logits_is_used_also_behind_features(tmp_path):
+    x, _ = data(5)
+    model = onnx.load(save_onnx(tmp_path / "net.onnx", linear().eval()))
+    (scores,) = model.graph.output
+    model.graph.node.append(onnx.helper.make_node("Identity", [scores.name], ["logits"]))
+    features = onnx.helper.make_tensor_value_info("0", onnx.TensorProto.FLOAT, ["images", 64])
+    scores.name = "logits"
+    model.graph.output.insert(0, features)
+    onnx.save(model, tmp_path / "two.onnx")
+
+    torch.testing.assert_close(OnnxModel(tmp_path / "two.onnx")(x), linear()(x).detach())
 
 
 def test_labels_alone_are_enough_for_decision_attacks(tmp_path):
