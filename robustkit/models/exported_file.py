@@ -88,12 +88,16 @@ def _loaded(archive: _Archive, place: str) -> Exported:
     graph, signature = module["graph"], module["signature"]
     image, sources = _inputs(signature["input_specs"], place)
     outputs = _outputs(signature["output_specs"], place)
+    keys = _keys(module, len(signature["output_specs"]))
     tensors = {kind: _tensors(archive, kind, place) for kind in _FOLDERS}
     everything = {**tensors["constants"], **tensors["weights"]}
     weights = {name: everything[source] for name, source in sources.items()}
-    sizes = graph["tensor_values"][image]["sizes"]
+    given = graph["tensor_values"][image]
+    sizes, dtype = given["sizes"], DTYPES[given["dtype"]]
     shape = [each.get("as_int") for each in sizes[1:]]
-    network = ExportedNetwork(steps_of(graph, outputs, place), weights, image, shape, outputs)
+    names = [name for name in outputs if name is not None]
+    kept = [key for key, name in zip(keys, outputs, strict=False) if name is not None]
+    network = ExportedNetwork(steps_of(graph, names, place), weights, image, shape, dtype, names, kept)
     return Exported(network, _batches(sizes[0], program.get("range_constraints", {}), place))
 
 
@@ -113,17 +117,27 @@ def _inputs(specs: list[Mapping[str, Any]], place: str) -> tuple[str, dict[str, 
     return images[0], weights
 
 
-def _outputs(specs: list[Mapping[str, Any]], place: str) -> list[str]:
-    names = []
+def _outputs(specs: list[Mapping[str, Any]], place: str) -> list[str | None]:
+    """The names of the outputs in the graph, None of those that are no tensors."""
+    names: list[str | None] = []
     for spec in specs:
         ((kind, entry),) = spec.items()
         if kind != "user_output":
             raise UserError(f"{place} changes its own state ({shortened(kind)}); call eval() before the export.")
-        if "as_tensor" in entry["arg"]:
-            names.append(entry["arg"]["as_tensor"]["name"])
-    if not names:
+        names.append(entry["arg"].get("as_tensor", {}).get("name"))
+    if not any(names):
         raise UserError(f"{place} returns no tensor; export a network that returns logits.")
     return names
+
+
+def _keys(module: Mapping[str, Any], count: int) -> list[str]:
+    """The keys of the dict that the network returns; none if it returns anything else than a dict of so many values."""
+    whole = next(call["signature"] for call in module["module_call_graph"] if not call["fqn"])
+    _, spec = json.loads(whole["out_spec"])
+    if spec["type"] != "builtins.dict":
+        return []
+    keys = [str(key) for key in json.loads(spec["context"])]
+    return keys if len(keys) == count else []
 
 
 def _tensors(archive: _Archive, kind: str, place: str) -> dict[str, Tensor]:

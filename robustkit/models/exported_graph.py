@@ -60,15 +60,25 @@ class Step:
 
 
 class ExportedNetwork(nn.Module):
-    """The network of an exported program: takes images `[B, *shape]`, returns its output, or a tuple of several."""
+    """The network of an exported program: takes images `[B, *shape]`, returns its output, or several.
+
+    Args:
+        steps: of the program.
+        weights: by their names there.
+        image: the name of the images there.
+        shape: of an image; None where any length will do.
+        dtype: of the images there; others are converted, as weights may have another one.
+        outputs: the names of what is returned.
+        keys: those of the dict in which the outputs are returned; empty for a tuple.
+    """
 
     def __init__(
         self, steps: Sequence[Step], weights: Mapping[str, Tensor], image: str, shape: Sequence[int | None],
-        outputs: Sequence[str],
+        dtype: torch.dtype, outputs: Sequence[str], keys: Sequence[str] = (),
     ) -> None:  # fmt: skip
         super().__init__()
-        self.steps, self.image, self.outputs = tuple(steps), image, tuple(outputs)
-        self.shape = tuple(shape)  # of an image; None where any length will do
+        self.steps, self.image, self.outputs, self.keys = tuple(steps), image, tuple(outputs), tuple(keys)
+        self.shape, self.dtype = tuple(shape), dtype
         self.names = tuple(weights)
         for number, value in enumerate(weights.values()):
             if isinstance(value, nn.Parameter):
@@ -76,19 +86,21 @@ class ExportedNetwork(nn.Module):
             else:
                 self.register_buffer(f"weight_{number}", value)
 
-    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...] | dict[str, Tensor]:
         """The outputs for images."""
         self._check(x)
         values: dict[str, Any] = {name: getattr(self, f"weight_{n}") for n, name in enumerate(self.names)}
-        values[self.image] = x
+        values[self.image] = x.to(self.dtype) if self.dtype.is_floating_point else x
         for step in self.steps:
             args = _filled(step.args, values, x.device)
             kwargs = {key: _filled(value, values, x.device) for key, value in step.kwargs.items()}
             _store(step.results, step.op(*args, **kwargs), values)
             for name in step.last_uses:
                 values.pop(name, None)
-        outputs = tuple(values[name] for name in self.outputs)
-        return outputs[0] if len(outputs) == 1 else outputs
+        outputs: tuple[Tensor, ...] = tuple(values[name] for name in self.outputs)
+        if len(outputs) == 1:
+            return outputs[0]
+        return dict(zip(self.keys, outputs, strict=True)) if self.keys else outputs
 
     def _check(self, x: Tensor) -> None:
         given = tuple(x.shape[1:])

@@ -242,3 +242,45 @@ def test_a_program_takes_images_of_the_size_of_its_example(files):
 
     with pytest.raises(ValueError, match="exported for images of 1x8x8"):
         load_model(str(files / "free.pt2"), dataset=images)(wide)
+
+
+class WithFeatures(nn.Module):
+    """Returns its logits behind features, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = cnn()
+
+    def forward(self, x):
+        return {"features": x.flatten(1), "nothing": None, "logits": self.network(x)}
+
+
+class InDoubles(nn.Module):
+    """Takes images of any type, and computes in float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = cnn().double()
+
+    def forward(self, x):
+        return self.network(x.double())
+
+
+def exported(network: nn.Module, path: Path) -> nn.Module:
+    program = torch.export.export(network, (torch.zeros(2, 1, 8, 8),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    torch.export.save(program, path)
+    return load_model(str(path), dataset="digits")
+
+
+@_exports
+def test_the_logits_of_a_file_are_found_by_their_name(tmp_path):
+    network, x = WithFeatures().eval(), data(6)[0]
+
+    assert torch.equal(exported(network, tmp_path / "named.pt2")(x)["logits"], network(x)["logits"])
+
+
+@_exports
+def test_a_file_of_another_type_than_its_images_takes_them(tmp_path):
+    network, x = InDoubles().eval(), data(6)[0]
+
+    assert torch.equal(exported(network, tmp_path / "doubles.pt2")(x.double()), network(x))
