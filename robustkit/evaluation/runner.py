@@ -18,6 +18,7 @@ from robustkit.classifier.sanity_checks import changed_since_start, checked_batc
 from robustkit.classifier.session import Session
 from robustkit.classifier.smoothed import Smoothed
 from robustkit.data.eight_bits import EightBitImages
+from robustkit.errors import UserError
 from robustkit.evaluation.attacking import COMMIT_SECONDS, READ_AT_ONCE, AttackPart, LeftOut, Sessions, attacked
 from robustkit.evaluation.corrupted import CorruptedImages
 from robustkit.evaluation.ensemble_fit import misfits
@@ -163,6 +164,8 @@ class ModelRun:
         if not isinstance(oracle, Smoothed):
             verdicts = session.clean_verdicts(images, part)
             scores = checked_scores(verdicts.class_scores, y, self.name, part)
+            if session.rejects:
+                self._require_all_classes(scores.shape[1])
             draws = session.clean_draws(images, y.tolist(), part)
             return [
                 *clean_records(self.name, part, y, verdicts.labels, scores),
@@ -197,6 +200,15 @@ class ModelRun:
         for session in sessions:
             if session.sizes.note is not None:
                 self.log.warn(f"{session.name}: {session.sizes.note}")
+
+    def _require_all_classes(self, classes: int) -> None:
+        """Refuse a model whose last output is that of a class, also if no image of the run is of that class."""
+        names = self.evaluation.data.class_names
+        if classes < len(names):
+            raise UserError(
+                f"{self.name} has {classes} classes beside the rejection, and {self.evaluation.data.name} has "
+                f"{len(names)}; leave out rejects (--rejects) if its last output is that of a class."
+            )
 
     def _warn_if_guessing(self) -> None:
         """Say it before the attacks begin; the tables say it again."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 import robustkit
 from robustkit import Classifier, Smoothing
 from robustkit.classifier import rejection
+from robustkit.data import from_tensors
 from robustkit.errors import UserError
 
 
@@ -142,6 +143,14 @@ def test_probabilities_beside_the_score_of_a_detector_are_recognised() -> None:
     failed = [[check.name for check in each.checks if check.status == "failed"] for each in (run, told)]
 
     assert failed == [["probabilities"], []]
+
+
+def test_the_last_class_is_not_taken_for_a_rejection_where_no_image_is_of_it() -> None:
+    x, y = torch.rand(6, 3, 2, 2, generator=torch.Generator().manual_seed(5)), torch.tensor([0, 1, 2, 0, 1, 2])
+    data = from_tensors(x, y, class_names=["a", "b", "c", "d"])
+
+    with pytest.raises(UserError, match="3 classes beside the rejection"):
+        robustkit.evaluate(_network(), dataset=data, attacks="fgsm", eps=0.1, rejects=True)
 
 
 class _Noisy(nn.Module):
