@@ -8,8 +8,11 @@ What is seen at an image that falls after all makes no robust accuracy too high.
 against the backward pass, wherever it was seen.
 """
 
+import math
 from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
+
+import torch
 
 from robustkit.checks.black_box_wins import MASKED, broken_images, gradient_attacks
 from robustkit.checks.check import Finding, Rule, Status, not_run
@@ -17,6 +20,7 @@ from robustkit.checks.facts import ModelFacts, NearRow, RunThreat
 from robustkit.checks.gradient_sample import PROBE, SampledGradients, reasons, without_crooked
 from robustkit.checks.probing import REFUSED, Wanted
 from robustkit.checks.survivors import at_least, points_too_high
+from robustkit.classifier.logit_sizes import units
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.trust import CleanGradient, Doubt, RandomStep, doubt, together, wrong_together
 from robustkit.statistics.intervals import proportion
@@ -34,6 +38,8 @@ _WORDS: dict[Doubt, str] = {
 # L1 a single value moves as far as the whole radius.
 _MISSED, _MISSED_IN_L1 = 4.0, 8.0
 _MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
+# Smaller radii, and pixels under a mask, may change the logits of an ordinary network too little to test its gradients.
+_LEAST_RADIUS = {"Linf": 0.001, "L2": 0.01, "L1": 0.1}
 _FEWEST = 2  # of a sample, whose share must be more than that with a confidence of 95 %
 _TOO_HIGH = "model's gradients are probably masked, and then the reported robust accuracy is too high."
 _ONE_DRAW = ", with the same random draw in every query"
@@ -49,11 +55,14 @@ class FollowedGradients(NamedTuple):
     together: RandomStep  # all of them
     standing: int  # images that no attack broke
     blamed: int  # misled images that stand, or whose random step went wrong
+    untested: tuple[int, ...]  # images that stand, and whose gradient predicts too little for any test
 
     @property
     def masked(self) -> bool:
         """Whether no honest network has this, and robust accuracy may be too high by more than a few images."""
-        return self.many(self.standing) and (self.many(self.blamed) or wrong_together(self.together))
+        return self.many(self.standing) and (
+            self.many(self.blamed) or wrong_together(self.together) or self.many(len(self.untested))
+        )
 
     def many(self, count: int) -> bool:
         """Whether so many of the images are more than a few."""
@@ -66,10 +75,24 @@ def followed(facts: ModelFacts) -> dict[RunThreat, FollowedGradients]:
     first: dict[RunThreat, dict[int, NearRow]] = {}
     for row in sorted(facts.nearness, key=lambda each: order.get(each.attack, len(order))):
         first.setdefault(RunThreat(row.norm, row.eps_text), {}).setdefault(row.sample, row)
-    return {place: _counts(rows.values(), facts.survivors(place)) for place, rows in first.items()}
+    rounded = _rounded_to_16_bits(facts)
+    return {
+        place: _counts(
+            rows.values(),
+            facts.survivors(place),
+            testable=not rounded and place.eps >= _LEAST_RADIUS.get(place.norm, math.inf),
+        )
+        for place, rows in first.items()
+    }
 
 
-def _counts(rows: Iterable[NearRow], survivors: Container[int]) -> FollowedGradients:
+def _rounded_to_16_bits(facts: ModelFacts) -> bool:
+    """Whether all stored answers are numbers of 16 bits, which hide the small changes of an ordinary network."""
+    answers = [torch.from_numpy(logits.copy()) for logits in facts.logits]
+    return bool(answers) and all(unit > 0 for logits in answers for unit in units(logits))
+
+
+def _counts(rows: Iterable[NearRow], survivors: Container[int], *, testable: bool) -> FollowedGradients:
     given = list(rows)
     why = {row.sample: seen for row in given if (seen := _doubt(row)) is not None}
     steps = [step for row in given if (step := _random_step(row)) is not None]
@@ -78,6 +101,7 @@ def _counts(rows: Iterable[NearRow], survivors: Container[int]) -> FollowedGradi
         len(given), tuple(sorted(why)), reasons(why), sum(step.lost for step in steps), together(steps),
         sum(row.sample in survivors for row in given),
         sum(seen == "errs" or sample in survivors for sample, seen in why.items()),
+        tuple(sorted(row.sample for row in given if testable and _untested(row) and row.sample in survivors)),
     )  # fmt: skip
 
 
@@ -89,6 +113,13 @@ def _doubt(row: NearRow) -> Doubt | None:
     clean = CleanGradient(row.clean_step, row.clean_way, row.clean_unseen, _random_step(row))
     missed = _MISSED_IN_L1 if unmasked(row.norm) == "L1" else _MISSED
     return doubt(row.predicted, row.obtained, row.unseen, clean, missed)
+
+
+def _untested(row: NearRow) -> bool:
+    """Whether neither a step along the gradient nor a random one changes the logits enough to say anything."""
+    step = _random_step(row)
+    # Exactly 1 stands for a prediction below a ten-thousandth of the logits.
+    return step is not None and step.lost and row.clean_step == row.clean_way == 1 and row.clean_unseen == 0
 
 
 def _random_step(row: NearRow) -> RandomStep | None:
@@ -117,7 +148,8 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
             else ""
         )
         text = _text(counts) + (few + _replaced(facts, place)) * counts.masked
-        yield Finding(place.text, alarm if counts.masked else "ok", text, counts.misled, numbers)
+        images = tuple(sorted({*counts.misled, *counts.untested})) if counts.masked else counts.misled
+        yield Finding(place.text, alarm if counts.masked else "ok", text, images, numbers)
 
 
 def _sampled(facts: ModelFacts, wanted: Wanted) -> Finding:
@@ -183,23 +215,34 @@ def _compared(facts: ModelFacts, place: RunThreat) -> str:
 
 
 def _text(counts: FollowedGradients) -> str:
-    what = _either(counts.why or ("misses",))
-    text = f"on {len(counts.misled)} of {counts.images} images that the first steps did not break, {what}."
+    what, untested = _either(counts.why or ("misses",)), counts.many(len(counts.untested))
+    sentences = []
+    if counts.misled or not untested:
+        images = f"{len(counts.misled)} of {counts.images} images that the first steps did not break"
+        sentences.append(f"on {images}, {what}.")
     if counts.masked:
         if wrong_together(counts.together):
-            text += (
-                " Over all images together, the change of the logits along small random steps differs from what the "
+            sentences.append(
+                "Over all images together, the change of the logits along small random steps differs from what the "
                 f"gradients predict by {100 * counts.together.error:.0f} % of its usual size."
             )
+        if untested:
+            sentences.append(
+                f"{'On' if sentences else 'on'} {len(counts.untested)} images that no attack broke, the gradient "
+                "predicts less than 0.01 % of the logits, too little to test it. Such gradients come from a function "
+                "that saturates, or from logits that are large compared with their differences."
+            )
         attacked = (
-            "Every member of the ensemble attacked these images, but the" if counts.many(counts.blamed) else "The"
+            "Every member of the ensemble attacked these images, but the"
+            if counts.many(counts.blamed) and not untested
+            else "The"
         )
-        text += f" {attacked} {_TOO_HIGH}"
+        sentences.append(f"{attacked} {_TOO_HIGH}")
     elif counts.many(len(counts.misled)):
-        text += " Attacks broke nearly all of these images, so robust accuracy is hardly too high."
+        sentences.append("Attacks broke nearly all of these images, so robust accuracy is hardly too high.")
     elif 2 * counts.lost > counts.images:
-        text += f" On {counts.lost} images the small random steps were too small to test the gradient."
-    return text
+        sentences.append(f"On {counts.lost} images the small random steps were too small to test the gradient.")
+    return " ".join(sentences)
 
 
 RULE = Rule(

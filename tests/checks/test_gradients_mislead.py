@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from robustkit.checks.attack_columns import AttackColumns
@@ -18,7 +19,7 @@ HERE = RunThreat("Linf", "0.1")
 
 def rows(*steps: tuple[float, float]) -> list[NearnessRecord]:
     return [
-        NearnessRecord("m", "Linf", "0.1", "rk-12/first", number, 1.5, "3", 1.0, 0.9, 0.0, 0.0, 1.0, 1.0, 0.0, *step)
+        NearnessRecord("m", "Linf", "0.1", "rk-12/first", number, 1.5, "3", 1.0, 0.9, 0.0, 0.0, 0.9, 0.9, 0.0, *step)
         for number, step in enumerate(steps)
     ]
 
@@ -124,3 +125,50 @@ def test_a_gradient_that_has_little_left_to_predict_may_miss_much(norm, times, s
     (finding,) = judge(facts(nearness=near, places=(RunThreat(norm, "0.1"),)))
 
     assert finding.status == status
+
+
+def blank(count: int, of: int = 40, **given: object) -> list[NearnessRecord]:
+    """Images of which some have a gradient that predicts too little for any test."""
+    return [
+        replace(row, clean_step=1.0, clean_way=1.0, **given) if row.sample < count else row
+        for row in rows(*[LOST] * count, *[RIGHT] * (of - count))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("near", "broken", "status"),
+    [
+        (blank(10), [], "failed"),
+        (blank(10), range(7), "failed"),
+        (blank(10), range(8), "ok"),
+        (blank(2), [], "ok"),
+        (rows(*[LOST] * 10, *[RIGHT] * 30), [], "ok"),  # the steps along the gradient do what it says
+        (blank(10, random_error=-1.0, random_bend=-1.0), [], "ok"),  # an older ensemble
+    ],
+    ids=["stand", "three stand", "two stand", "two images", "lost steps only", "an older ensemble"],
+)
+def test_a_gradient_too_small_to_test_is_not_believed(near, broken, status):
+    """Behind a softmax of six times the logits 78 % survived, 51 % without it, and nothing was reported."""
+    finding = judged(near, broken)
+
+    assert finding.status == status
+    assert ("too little to test it" in finding.text) == (status == "failed")
+
+
+@pytest.mark.parametrize(
+    ("norm", "eps", "status"),
+    [("Linf", "0.0009", "ok"), ("Linf", "0.001", "failed"), ("L2", "0.009", "ok"), ("L1", "0.09", "ok")],
+)
+def test_a_small_radius_shows_nothing_about_gradients(norm, eps, status):
+    near = [replace(row, norm=norm, eps_text=eps) for row in blank(10)]
+    (finding,) = judge(facts(nearness=near, places=(RunThreat(norm, eps),)))
+
+    assert finding.status == status
+
+
+def test_logits_of_16_bits_hide_small_changes_of_an_ordinary_network():
+    logits = np.full((40, 10), 1.5, dtype=np.float32)
+    (finding,) = judge(facts(nearness=blank(10), logits=(logits,)))
+    (of_32_bits,) = judge(facts(nearness=blank(10), logits=(logits + np.float32(1e-6),)))
+
+    assert (finding.status, of_32_bits.status) == ("ok", "failed")
