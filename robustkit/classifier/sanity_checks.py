@@ -10,6 +10,7 @@ from robustkit.black_box.http_model import HttpModel
 from robustkit.classifier import rejection
 from robustkit.classifier.access import black_box_in
 from robustkit.classifier.classifier import Classifier
+from robustkit.classifier.earlier_queries import check_earlier_queries, kept_state
 from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.logits import logits_of, require_finite
 from robustkit.classifier.randomized import Randomized
@@ -111,7 +112,8 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
         images: clean ones.
 
     Raises:
-        UserError: the model fails on them, returns NaN, or an image's answer depends on the rest of its batch.
+        UserError: the model fails on them, returns NaN, or an image's answer depends on the rest of its batch or on
+            earlier queries.
     """
     box = black_box_in(classifier.model)
     if isinstance(box, HttpModel):
@@ -124,6 +126,7 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
     reversed_tile[0] = 1 - reversed_tile[0]  # one image is replaced, too
     # Both in one batch each: a session queries some networks one image at a time, which would hide what is looked for.
     forward = session.reference.forward
+    before = kept_state(session.reference.model)
     logits, other = forward(tile), forward(reversed_tile).flip(0)
     require_finite(logits)
     if classifier.rejects and logits.shape[1] < 3:
@@ -136,6 +139,8 @@ def checked_model(classifier: Classifier, session: Session, images: Tensor) -> l
             "The model's answer for an image depends on the other images of its batch, so its verdict would too; "
             "put BatchNorm and the like in eval mode (before an export), or feed one image at a time inside the model."
         )
+    if kept_state(session.reference.model) != before:
+        check_earlier_queries(session, tile)
     if classifier.eot is not None and classifier.eot > 1 and classifier.smoothing is None:
         return ["The model repeats its answer to the same query, so there is nothing to average: eot is not used."]
     if classifier.rejects and not looks_like_probabilities(logits):
