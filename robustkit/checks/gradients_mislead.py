@@ -229,8 +229,8 @@ def _text(counts: FollowedGradients) -> str:
         if untested:
             sentences.append(
                 f"{'On' if sentences else 'on'} {len(counts.untested)} images that no attack broke, the gradient "
-                "predicts less than 0.01 % of the logits, too little to test it. Such gradients come from a function "
-                "that saturates, or from logits that are large compared with their differences."
+                "predicts changes below 0.01 % of the logits, too small to test it. Either a function saturates (let "
+                "the model return what goes into it), or the logits are large compared with their differences."
             )
         attacked = (
             "Every member of the ensemble attacked these images, but the"

@@ -152,7 +152,7 @@ def test_a_gradient_too_small_to_test_is_not_believed(near, broken, status):
     finding = judged(near, broken)
 
     assert finding.status == status
-    assert ("too little to test it" in finding.text) == (status == "failed")
+    assert ("too small to test it" in finding.text) == (status == "failed")
 
 
 @pytest.mark.parametrize(
