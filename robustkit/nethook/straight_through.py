@@ -4,6 +4,7 @@ For a step, the gradient of the identity (Bengio et al. 2013, arXiv:1308.3432); 
 a soft choice (`soft_choices`).
 """
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -33,6 +34,7 @@ from robustkit.nethook.soft_choices import CHOICES, COMPARISONS, LOOKUPS, SoftCh
 from robustkit.nethook.structure import mapped, tensors
 
 CUTS = ("detach", "data")
+_REMAINDERS, _DIFFERENCES = ("remainder", "fmod", "mod", "frac"), ("sub", "subtract")
 _READ = {"requires_grad": False, "is_leaf": True, "grad_fn": None}  # of a tensor that is detached
 _INPUT_FIRST = (*STEPS, *CHOICES, *COMPARISONS, *LOOKUPS)
 _FLAGS = (*_READ, "set requires_grad")
@@ -42,10 +44,11 @@ _FLAGS = (*_READ, "set requires_grad")
 def straight_through(images: int = 1) -> Iterator[list[GradientStop]]:
     """Pass gradients on through what runs inside; its values stay as they are, bit for bit.
 
-    Rounding, sign and other steps that keep the shape get the gradient of the identity; `detach` and `no_grad` have no
-    effect; what is looked up by `argmax`, `argmin`, `topk` or `sort` gets the gradient of a softmax over the scores,
-    and a comparison that is used as a number that of a sigmoid. Custom autograd functions, numpy, TorchScript, compiled
-    graphs, checkpoints and `torch.func` keep theirs. Where gradients are off when the context begins nothing changes.
+    Rounding, sign and other steps that keep the shape get the gradient of the identity, as does a value without its
+    own remainder, `x - x % q`; `detach` and `no_grad` have no effect; what is looked up by `argmax`, `argmin`, `topk`
+    or `sort` gets the gradient of a softmax over the scores, and a comparison that is used as a number that of a
+    sigmoid. Custom autograd functions, numpy, TorchScript, compiled graphs, checkpoints and `torch.func` keep theirs.
+    Where gradients are off when the context begins nothing changes.
     Two kinds of forward have other values: a `nn.TransformerEncoder` under `no_grad`, which torch runs on its slow path
     inside (equal up to rounding), and what computes with gradients of its own that such operations stop.
 
@@ -73,6 +76,7 @@ class _StraightThrough(TorchFunctionMode):
         self.stops: list[GradientStop] = []
         self.choices = SoftChoices(self._note, images)
         self._kept = KeptValues()
+        self._divided: WeakIdKeyDictionary = WeakIdKeyDictionary()  # of each remainder, what was divided
         self._cut: WeakIdKeyDictionary = WeakIdKeyDictionary()  # tensors without gradient outside of the context
         self._restarted: WeakIdKeyDictionary = WeakIdKeyDictionary()  # those that got `requires_grad_()` since
 
@@ -106,7 +110,18 @@ class _StraightThrough(TorchFunctionMode):
     def _passed(self, name: str, func: Any, args: Any, given: dict[str, Any], value: Tensor | None) -> Any:
         if value is not None and is_step(name, given):
             return self._stepped(name, func, value, args, given)
-        return self._followed(func, args, given, func(*args, **given))
+        if value is not None and name in _DIFFERENCES and not given and self._rest_of(value, args[1]):
+            return self._stepped("remainder", func, value, args, given)
+        output = self._followed(func, args, given, func(*args, **given))
+        if value is not None and name in _REMAINDERS and not is_in_place(func):
+            self._divided[output] = weakref.ref(value)
+        return output
+
+    def _rest_of(self, value: Tensor, subtracted: object) -> bool:
+        """Whether what is subtracted from a value is its own remainder, so that multiples of the divisor are left."""
+        if not isinstance(subtracted, Tensor) or subtracted not in self._divided:
+            return False
+        return self._divided[subtracted]() is value
 
     def _uncut(self, name: str, func: Any, args: Any, given: dict[str, Any], value: Tensor | None) -> Any:
         """The output with a gradient where the code has none, if autograd allows that operation."""

@@ -232,6 +232,10 @@ STEPS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
         lambda x: torch.div((x * 9).int(), 3, rounding_mode="floor").float(),
         3.0,
     ),
+    "a value without its remainder": (lambda x: x - torch.remainder(x, 0.3), 1.0),
+    "an operator's remainder": (lambda x: 2 * (x - x % 0.3), 2.0),
+    "a value without its fraction": (lambda x: x - x.frac(), 1.0),
+    "a remainder in place": (lambda x: (y := 2 * x).sub_(y.fmod(0.3)), 2.0),
     "detach": (lambda x: 3 * x.detach(), 3.0),
     "a stack under no_grad": (torch.no_grad()(lambda x: torch.stack([x, x]).sum(0)), 2.0),
     "data": (lambda x: 3 * x.data, 3.0),
@@ -247,6 +251,17 @@ def test_a_step_has_the_gradient_of_what_it_rounds(step, slope):
     assert torch.equal(after, before)
     assert torch.allclose(grad, slope * WEIGHTS.expand(3, 4))
     assert len(stops) == 1
+
+
+def test_a_remainder_of_something_else_keeps_its_gradient():
+    """`x - x % q` is a step; a remainder alone, or taken from another value, is not."""
+    for function in (lambda x: x % 0.3, lambda x: x - 3 * (x % 0.3), lambda x: 2 * x - x % 0.3):
+        x = batch()
+        usual = gradient(function, x)
+        _, grad, stops = passed(function, x)
+
+        assert torch.equal(grad, usual)
+        assert not stops
 
 
 def test_the_line_that_stops_the_gradient_is_named():
