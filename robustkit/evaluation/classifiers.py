@@ -146,6 +146,7 @@ def _loaded(
             raise UserError("A Classifier brings its own smoothing: Classifier(..., smoothing=Smoothing(0.25)).")
         if request.rejects:
             raise UserError("A Classifier says itself whether it rejects: Classifier(..., rejects=True).")
+        _require_own_options(request, model)
         return model
     if isinstance(model, type) and issubclass(model, nn.Module):
         raise UserError(f"{model.__name__} is a class; build the network first: {model.__name__}(...).")
@@ -159,6 +160,19 @@ def _loaded(
     if request.device != "auto" and device.type != classifier.device.type:
         return classifier.on(device)
     return classifier
+
+
+def _require_own_options(request: EvaluationRequest, classifier: Classifier) -> None:
+    """Refuse options of the search that the request has and the classifier has not."""
+    asked = {
+        "straight_through=True": request.straight_through and not classifier.straight_through,
+        "bpda=...": bool(request.bpda) and not classifier.bpda,
+        "probabilities=True": request.probabilities and not classifier.probabilities,
+        f"eot={request.eot}": request.eot not in (None, classifier.eot),
+    }
+    for option, missing in asked.items():
+        if missing:
+            raise UserError(f"A Classifier brings its own options: Classifier(..., {option}).")
 
 
 def uniquely_named(

@@ -81,7 +81,8 @@ class EvaluationRequest:
         retrain: train it again, whatever is cached.
         random_init: leave the weights of an architecture given by name random.
         numerics: speed of the search.
-        bpda: layers whose gradient the search replaces, as in `Classifier`; for modules and names.
+        bpda: layers whose gradient the search replaces, as in `Classifier`; for modules and names (a `Classifier` has
+            its own).
         eot: draws of randomized models averaged per query, likewise.
         probabilities: the models return probabilities, likewise.
         straight_through: the search follows gradients through operations that pass none on, likewise.

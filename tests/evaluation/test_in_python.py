@@ -345,3 +345,19 @@ def test_a_batch_that_may_fill_the_memory_changes_nothing_on_a_cpu():
     auto, most = (evaluate(linear(), dataset=data(20), **ASK, batch_size=size) for size in ("auto", "max"))
 
     assert most.samples.equals(auto.samples)
+
+
+@pytest.mark.parametrize(
+    "option", [{"straight_through": True}, {"bpda": {"0": None}}, {"probabilities": True}, {"eot": 3}], ids=str
+)
+def test_options_of_the_search_are_not_dropped_where_a_classifier_is_given(option):
+    """A DCT defense looked as robust with straight_through=True as without: the Classifier had no such option."""
+    with pytest.raises(UserError, match=f"brings its own options.*{next(iter(option))}"):
+        evaluate(robustkit.Classifier(linear()), dataset=data(2), **ASK, **option)
+
+
+def test_a_classifier_with_the_option_of_the_call_is_evaluated():
+    classifier = robustkit.Classifier(linear(), straight_through=True)
+    evaluated = evaluate(classifier, dataset=data(2), **ASK, straight_through=True)
+
+    assert evaluated.results.role.iloc[0] == "clean"
