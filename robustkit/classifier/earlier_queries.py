@@ -73,7 +73,7 @@ def check_earlier_queries(session: Session, images: Tensor) -> None:
     nearby = noise + _MOVE * (0.5 - noise)
     try:
         copies = _copy(session), _copy(session)
-    except (RuntimeError, TypeError):  # a lock, an open file, or a tensor inside a graph: that says nothing
+    except Exception:  # a lock, an open file, or a tensor inside a graph cannot be copied; that says nothing
         return
     asked, fresh = (replace(session.reference, model=each) for each in copies)
     asked.forward(noise)
