@@ -65,7 +65,7 @@ class LocalLoss:
 
     def logits(self, points: Tensor) -> Tensor:
         """`[n, K]` of the unmodified network, as attacks see them."""
-        return self.session.logits_for_attacker(points, self.trials.y)
+        return self.session.logits_for_attacker(points, self.trials.y, self.trials.x)
 
     def at(self, points: Tensor) -> Tensor:
         """`[n]` the loss at points."""

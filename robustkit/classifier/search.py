@@ -18,6 +18,7 @@ from torch import Tensor, fx, nn
 
 from robustkit.classifier import rejection
 from robustkit.classifier.answers import Forward, answered, likeliest
+from robustkit.classifier.batch_sizes import made_up
 from robustkit.classifier.folding import folded, hooked, switches_gradients
 from robustkit.classifier.generators import generator_states, reseed
 from robustkit.classifier.isolation import products
@@ -84,6 +85,7 @@ class Search:
         )
         self._eager = searched
         mode = "reduce-overhead" if options.cuda_graphs else None
+        self.rejection_scale = self._rejection_scale(images) if options.rejects else 1.0
         self._searched: Callable[[Tensor], object] = torch.compile(searched, mode=mode) if options.compile else searched
 
     def kind_of(self, attack: Attack, most: int | None = None) -> str:
@@ -123,7 +125,7 @@ class Search:
         if attack.mask is not None:
             forward = partial(_through_mask, forward, attack, state)
         if self.options.rejects:
-            forward = partial(_with_rejection, forward, state)
+            forward = partial(_with_rejection, forward, state, self.rejection_scale)
         objective = None if objective_of is None else lambda logits: objective_of(logits, state)
         # The backward pass, too, and it lies outside of `_logits`.
         tf32 = self.options.tf32 and not attack.in_full_precision
@@ -261,6 +263,19 @@ class Search:
             return False
         return True
 
+    def _rejection_scale(self, images: Tensor) -> float:
+        self.passes.forwards += _PROBED
+        self.passes.backwards += 2 * _PROBED
+        try:
+            return rejection.scale_of(self._differentiable, made_up(torch.arange(_PROBED, device="cpu"), images))
+        except Exception:
+            # Of the caller's own forward or backward pass: an attack that needs it meets it again.
+            return 1.0
+
+    def _differentiable(self, images: Tensor) -> Tensor:
+        logits = logits_of(self.reference.model(self.input.fed(images)), images)
+        return of_probabilities(logits) if self.options.probabilities else logits
+
     def _seeded(self, network: nn.Module, seed: int, images: Tensor) -> Tensor:
         reseed(seed)
         return logits_of(network(self.input.fed(images)), images)
@@ -270,8 +285,8 @@ def _through_mask(forward: Forward, attack: Attack, state: State, query: Tensor)
     return forward(attack.whole(state.trial, query))
 
 
-def _with_rejection(forward: Forward, state: State, query: Tensor) -> Tensor:
-    return rejection.for_attacker(forward(query), state.trial.y)
+def _with_rejection(forward: Forward, state: State, scale: float, query: Tensor) -> Tensor:
+    return rejection.for_attacker(forward(query), state.trial.y, scale)
 
 
 def _copied(model: nn.Module) -> nn.Module | None:

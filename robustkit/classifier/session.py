@@ -111,19 +111,24 @@ class Session:
         """Logits `[n, K]` of the unmodified network at points `[n, *S]`, one forward each."""
         return self.reference.logits(points)
 
-    def logits_for_attacker(self, points: Tensor, y: Tensor) -> Tensor:
-        """Logits `[n, K]` of the unmodified network, as attacks see them, one forward each.
+    def logits_for_attacker(self, points: Tensor, y: Tensor, near: Tensor) -> Tensor:
+        """Logits `[n, K]` of the unmodified network, as attacks see them that follow a gradient from nearby.
 
-        Of a network that returns probabilities, their logarithms.
+        One forward each; two where the model rejects. Of a network that returns probabilities, their logarithms.
 
         Args:
             points: `[n, *S]` in [0, 1].
             y: `[n]` int64 true classes, in whose place an attack sees a rejection.
+            near: `[n, *S]` where the gradient is.
         """
+        logits = self._searched_logits(points)
+        if not self.rejects:
+            return logits
+        return rejection.near(logits, y, self.search.rejection_scale, self._searched_logits(near))
+
+    def _searched_logits(self, points: Tensor) -> Tensor:
         logits = self.logits(points)
-        if self.search.options.probabilities:
-            logits = of_probabilities(logits.to(points.dtype))
-        return rejection.for_attacker(logits, y) if self.rejects else logits
+        return of_probabilities(logits.to(points.dtype)) if self.search.options.probabilities else logits
 
     def judge(self, points: Tensor) -> Tensor:
         """`[N, K]` scores of the unmodified model for its classes at any number of points, on the CPU."""

@@ -138,10 +138,12 @@ class _Queried:
         """
         numbers = range(len(self.rows)) if numbers is None else numbers
         trials = self.trials.take(torch.tensor(numbers, device=points.device))
-        logits = self.session.logits_for_attacker(self.attack.whole(trials, points), trials.y)
+        here = self.points[torch.tensor(numbers, device=points.device)]
+        whole, near = (self.attack.whole(trials, each) for each in (points, here))
+        logits = self.session.logits_for_attacker(whole, trials.y, near)
         gains = []
         for number, label, row in zip(numbers, trials.y, logits, strict=True):
-            self.costs[number] += TrialCost(1, 0)
+            self.costs[number] += TrialCost(1 + self.session.rejects, 0)
             nearest = self.rows[number].classes[0]
             gains.append(float(self.rows[number].leads[0] - (row[label] - row[nearest]).double()))
         return gains

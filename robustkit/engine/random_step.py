@@ -69,8 +69,11 @@ def _walked(session: Session, attack: Margins, states: State, logits: Tensor, en
     middles = (trials.x.double() + ways / 2).to(trials.x)
     seen = seen_once(session, attack, State(trials, middles, torch.zeros_like(trials.y), states.done))
     pairs = torch.cat([trials.y.unsqueeze(1), attack.likeliest(seen.logits, trials.y)], 1)
-    at_ends = session.logits_for_attacker(attack.whole(trials, ends), trials.y)
-    clean, middle, end = (each.gather(1, pairs).double() for each in (logits, seen.logits, at_ends))
+    answers = [logits, seen.logits]
+    points = [ends] if not session.rejects else [trials.x, middles, ends]  # with the middle's weights
+    near = attack.whole(trials, middles)
+    answers += [session.logits_for_attacker(attack.whole(trials, each), trials.y, near) for each in points]
+    clean, middle, end = (each.gather(1, pairs).double() for each in answers[-3:])
     leads = [(each[:, 0] - each[:, 1]).tolist() for each in (clean, middle, end)]
     found = []
     # One row at a time, so that no sum depends on how many rows there are.

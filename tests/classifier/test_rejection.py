@@ -44,7 +44,7 @@ def _network() -> nn.Module:
 def test_the_true_class_takes_the_logit_of_the_rejection_where_that_is_larger() -> None:
     logits = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 0.0]])
 
-    assert rejection.for_attacker(logits, torch.tensor([0, 0])).tolist() == [[3.0, 2.0], [1.0, 2.0]]
+    assert rejection.for_attacker(logits, torch.tensor([0, 0]), 1.0).tolist() == [[3.0, 2.0], [1.0, 2.0]]
     assert rejection.labels(logits).tolist() == [-1, 1]
 
 
@@ -87,6 +87,54 @@ def test_no_rejected_image_counts_as_broken() -> None:
     assert int(found.success.sum()) > 5
     assert bool(((after != y) & (after != 4))[found.success].all())
     assert (found.prediction[found.clean_correct & (after == 4)] == -1).all()
+
+
+class Bent(nn.Module):
+    """A network with a detector of images far from grey, whose score has some unit."""
+
+    def __init__(self, unit: float) -> None:
+        super().__init__()
+        self.network, self.unit = _network(), unit
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = 20 * self.network(x)
+        score = 12 * (x - 0.5).square().flatten(1).sum(1) - 18
+        return torch.cat([logits, (logits.amax(1) + self.unit * score).unsqueeze(1)], 1)
+
+
+@pytest.mark.parametrize(("method", "least"), [("pgd:steps=20", 8), ("apgd", 20), ("default", 20)])
+def test_attacks_crossed_the_boundary_into_rejection_and_stayed_there(method: str, least: int) -> None:
+    """Of 64 images they broke 4, 12 and 14; it depended on the unit of the detector's score how many."""
+    x = torch.rand(64, 3, 2, 2, generator=torch.Generator().manual_seed(4))
+    y = _network()(x).argmax(1)
+    models = [Classifier(Bent(unit), rejects=True) for unit in (1 / 64, 1.0, 64.0)]
+    broken = [int(robustkit.attack(model, x, y, method, eps=0.4).success.sum()) for model in models]
+
+    assert min(broken) >= least
+    assert max(broken) - min(broken) <= 1
+
+
+def test_a_rejection_along_the_gradient_looked_like_a_masked_gradient() -> None:
+    x = torch.rand(64, 3, 2, 2, generator=torch.Generator().manual_seed(4))
+    data = x, _network()(x).argmax(1)
+    run = robustkit.evaluate(Bent(64.0), dataset=data, eps=0.4, rejects=True, progress=False)
+
+    assert not [check.name for check in run.checks if check.status == "failed"]
+    assert run.results["broken"].max() >= 20
+
+
+def test_a_gradient_is_that_of_the_lead_near_its_point() -> None:
+    generator = torch.Generator().manual_seed(6)
+    here = torch.randn(50, 5, generator=generator, dtype=torch.float64).requires_grad_()
+    step = 1e-6 * torch.randn(50, 5, generator=generator, dtype=torch.float64)
+    y = torch.randint(4, (50,), generator=generator)
+
+    seen = rejection.for_attacker(here, y, 2.0)
+    (grad,) = torch.autograd.grad(seen.sum(), here)
+    change = rejection.near(here + step, y, 2.0, here) - rejection.near(here, y, 2.0, here)
+
+    assert torch.equal(rejection.near(here, y, 2.0, here), seen)
+    assert torch.allclose(change.sum(1), (grad * step).sum(1), rtol=1e-4, atol=1e-12)
 
 
 def test_a_rejected_clean_image_counts_as_wrong_and_a_rejected_example_as_robust() -> None:
