@@ -65,7 +65,8 @@ class LocalLoss:
 
     def logits(self, points: Tensor) -> Tensor:
         """`[n, K]` of the unmodified network, as attacks see them."""
-        return self.session.logits_for_attacker(points, self.trials.y, self.trials.x)
+        (logits,) = self.session.logits_for_attacker([points], self.trials.y, self.trials.x)
+        return logits
 
     def at(self, points: Tensor) -> Tensor:
         """`[n]` the loss at points."""

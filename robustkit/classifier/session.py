@@ -111,20 +111,22 @@ class Session:
         """Logits `[n, K]` of the unmodified network at points `[n, *S]`, one forward each."""
         return self.reference.logits(points)
 
-    def logits_for_attacker(self, points: Tensor, y: Tensor, near: Tensor) -> Tensor:
+    def logits_for_attacker(self, points: Sequence[Tensor], y: Tensor, near: Tensor) -> list[Tensor]:
         """Logits `[n, K]` of the unmodified network, as attacks see them that follow a gradient from nearby.
 
-        One forward each; two where the model rejects. Of a network that returns probabilities, their logarithms.
+        One forward for each point, and one more for each row where the model rejects. Of a network that returns
+        probabilities, their logarithms.
 
         Args:
-            points: `[n, *S]` in [0, 1].
+            points: each `[n, *S]` in [0, 1].
             y: `[n]` int64 true classes, in whose place an attack sees a rejection.
             near: `[n, *S]` where the gradient is.
         """
-        logits = self._searched_logits(points)
+        answers = [self._searched_logits(each) for each in points]
         if not self.rejects:
-            return logits
-        return rejection.near(logits, y, self.search.rejection_scale, self._searched_logits(near))
+            return answers
+        there, scale = self._searched_logits(near), self.search.rejection_scale
+        return [rejection.near(each, y, scale, there) for each in answers]
 
     def _searched_logits(self, points: Tensor) -> Tensor:
         logits = self.logits(points)

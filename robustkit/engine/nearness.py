@@ -140,7 +140,7 @@ class _Queried:
         trials = self.trials.take(torch.tensor(numbers, device=points.device))
         here = self.points[torch.tensor(numbers, device=points.device)]
         whole, near = (self.attack.whole(trials, each) for each in (points, here))
-        logits = self.session.logits_for_attacker(whole, trials.y, near)
+        (logits,) = self.session.logits_for_attacker([whole], trials.y, near)
         gains = []
         for number, label, row in zip(numbers, trials.y, logits, strict=True):
             self.costs[number] += TrialCost(1 + self.session.rejects, 0)

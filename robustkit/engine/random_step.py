@@ -23,7 +23,8 @@ from robustkit.primitives.measure import Measure
 from robustkit.primitives.protocol import State, TrialCost
 from robustkit.primitives.trust import RandomStep
 
-COST = TrialCost(2, 1)  # the middle of the step, with its gradient, and its end
+_COST = TrialCost(2, 1)  # the middle of the step, with its gradient, and its end
+_OF_REJECTION = TrialCost(3, 0)  # both again, and the clean image, where a model rejects
 # Each value that moves moves by so much if half of the radius allows it for that many values, and for 20 at least; by
 # more if a tenth of the radius, spent on all values, is more. Smaller steps are lost where images have 256 levels.
 _PACE, _MOST, _LEAST, _FEWEST = 0.02, 0.5, 0.1, 20
@@ -51,14 +52,15 @@ def random_steps(session: Session, attack: Margins, states: State, logits: Tenso
     alone = replace(attack, measure=Measure(1))
     x = states.trial.x.double()
     ends = _ends(attack.ball, states.trial.x, states.trial.key)
-    walked = [Walked(step, COST) for step in _walked(session, alone, states, logits, ends)]
+    cost = _COST + _OF_REJECTION if session.rejects else _COST
+    walked = [Walked(step, cost) for step in _walked(session, alone, states, logits, ends)]
     rows = [row for row, each in enumerate(walked) if again and each.step.unexplained]
     if rows:
         chosen = torch.tensor(rows, device=ends.device)
         nearer = (x + (ends.double() - x) * SHORTER).to(ends)
         shorter = _walked(session, alone, states.take(chosen), logits[chosen], nearer[chosen])
         for row, step in zip(rows, shorter, strict=True):
-            walked[row] = Walked(walked[row].step.or_rather(step), COST + COST)
+            walked[row] = Walked(walked[row].step.or_rather(step), cost + cost)
     return walked
 
 
@@ -69,11 +71,11 @@ def _walked(session: Session, attack: Margins, states: State, logits: Tensor, en
     middles = (trials.x.double() + ways / 2).to(trials.x)
     seen = seen_once(session, attack, State(trials, middles, torch.zeros_like(trials.y), states.done))
     pairs = torch.cat([trials.y.unsqueeze(1), attack.likeliest(seen.logits, trials.y)], 1)
-    answers = [logits, seen.logits]
-    points = [ends] if not session.rejects else [trials.x, middles, ends]  # with the middle's weights
-    near = attack.whole(trials, middles)
-    answers += [session.logits_for_attacker(attack.whole(trials, each), trials.y, near) for each in points]
-    clean, middle, end = (each.gather(1, pairs).double() for each in answers[-3:])
+    # Of a model that rejects, all three with the weights of the middle, where the gradient is.
+    points = [attack.whole(trials, each) for each in (trials.x, middles, ends)]
+    at = session.logits_for_attacker(points if session.rejects else points[2:], trials.y, points[1])
+    answers = at if session.rejects else [logits, seen.logits, *at]
+    clean, middle, end = (each.gather(1, pairs).double() for each in answers)
     leads = [(each[:, 0] - each[:, 1]).tolist() for each in (clean, middle, end)]
     found = []
     # One row at a time, so that no sum depends on how many rows there are.
