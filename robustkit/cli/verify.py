@@ -186,11 +186,14 @@ def _findings(judged: "Rejudged") -> Iterator[_Finding]:
     if judged.other_images:
         yield _Finding(_FAIL, f"{name}: the stored clean image differs from the data ({_images(judged.other_images)})")
     if judged.difference:
-        broken = f"{len(judged.not_broken)} images" if judged.not_broken else "no image"
+        answers = (
+            f"other classes than stored for adversarial examples of {_images(judged.not_broken)}"
+            if judged.not_broken else f"the stored classes for all {examples} adversarial examples"
+        )  # fmt: skip
         yield _Finding(
             _OPEN,
-            f"{name}: this is not the model of the run: {judged.difference}. It does not predict the stored classes "
-            f"for the adversarial examples of {broken}; that says nothing about the run",
+            f"{name}: this is not the model of the run: {judged.difference}. It predicts {answers}; that says nothing "
+            "about the run",
             MENDABLE,
         )
         return

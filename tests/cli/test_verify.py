@@ -120,6 +120,7 @@ def test_another_model_is_no_tampering(copy, robustkit):
 
     assert printed.status == 2
     assert "not the model of the run" in printed.out
+    assert re.search(r"It predicts other classes than stored for adversarial examples of images \d+", printed.out)
     assert "FAIL" not in printed.out
 
 
