@@ -60,7 +60,7 @@ class ConsistencyProbe:
         values = zip(torch.stack(objectives, 1), torch.stack(margins, 1), wanted.images, strict=False)
         for loss, margin, number in values:
             rho = _spearman(loss, margin)
-            cost = self.at_most(wanted, bench.attacks)
+            cost = local.cost(self.at_most(wanted, bench.attacks))
             yield bench.record(wanted, number, rho <= _LEAST, rho, cost.forwards, cost.backwards)
 
 

@@ -68,6 +68,11 @@ class LocalLoss:
         (logits,) = self.session.logits_for_attacker([points], self.trials.y, self.trials.x)
         return logits
 
+    def cost(self, usual: TrialCost) -> TrialCost:
+        """Of one image: a model that rejects is asked at the image, too, beside each point without a gradient."""
+        again = usual.forwards - usual.backwards if self.session.rejects else 0
+        return usual + TrialCost(again, 0)
+
     def at(self, points: Tensor) -> Tensor:
         """`[n]` the loss at points."""
         return self.attack.objective(self.logits(points), self.trials)
@@ -104,6 +109,7 @@ class LocalProbe:
         return self.cost
 
     def run(self, bench: ProbeBench, wanted: Wanted) -> Iterator[ProbeRecord]:
-        outcomes, values = self.measure(LocalLoss.around(bench, wanted, self.stream))
+        local = LocalLoss.around(bench, wanted, self.stream)
+        (outcomes, values), cost = self.measure(local), local.cost(self.cost)
         for number, found, value in zip(wanted.images, outcomes.tolist(), values.tolist(), strict=False):
-            yield bench.record(wanted, number, found, value, self.cost.forwards, self.cost.backwards)
+            yield bench.record(wanted, number, found, value, cost.forwards, cost.backwards)

@@ -17,7 +17,7 @@ _SHARE = 0.01
 
 PROBE = AttackProbe(
     dict.fromkeys(("standard", "full"), "pgd:steps=100,random_start=false"), {"standard": 24, "full": 64},
-    lambda facts, place: facts.correct, lambda facts: (EVERYTHING,),
+    lambda facts, place: facts.correct, lambda facts: () if facts.rejects else (EVERYTHING,),
 )  # fmt: skip
 
 
@@ -25,6 +25,8 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
     """One finding about the model."""
     if not facts.deterministic:
         yield Finding("", "not_applicable", "This check is for deterministic models.")
+    elif facts.rejects:
+        yield Finding("", "not_applicable", "A model that rejects may reject whatever is far from its images.")
     else:
         wanted = PROBE.at(facts, EVERYTHING)
         yield judged(facts, wanted, "Without a bound", "PGD cannot be run on this model.")

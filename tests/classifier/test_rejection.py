@@ -123,6 +123,16 @@ def test_a_rejection_along_the_gradient_looked_like_a_masked_gradient() -> None:
     assert run.results["broken"].max() >= 20
 
 
+def test_a_model_that_rejects_everything_far_away_counted_as_masked() -> None:
+    x = torch.rand(24, 3, 2, 2, generator=torch.Generator().manual_seed(4))
+    data = x, _network()(x).argmax(1)
+    run = robustkit.evaluate(
+        Bent(8.0), dataset=data, attacks="pgd:steps=20", eps=0.4, rejects=True, checks="standard", progress=False
+    )
+
+    assert next(check.status for check in run.checks if check.name == "unbounded") == "not_applicable"
+
+
 def test_a_gradient_is_that_of_the_lead_near_its_point() -> None:
     generator = torch.Generator().manual_seed(6)
     here = torch.randn(50, 5, generator=generator, dtype=torch.float64).requires_grad_()
