@@ -6,8 +6,8 @@ class; their losses, margins and boundaries are then those of the attacker's tas
 arXiv:1705.07263, give a detector a logit beside those of the classes, and attack both as one network.
 
 Where the two logits are about equal, a step against the larger one raises the other (Bryniarski et al. 2022,
-arXiv:2106.15023). So the gradient is that of both, weighted by a sigmoid of their difference. A detector's score may
-have any unit, so its distance to the largest logit is scaled to have slopes as steep as those of the classes.
+arXiv:2106.15023). So the gradient there is that of both, weighted by their difference. A detector's score may have any
+unit, so its distance to the largest logit is scaled to have slopes as steep as those of the classes.
 """
 
 import math
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
-_WIDTH = 1 / 8  # of the sigmoid, in units of the largest logit above the median
+_WIDTH = 1.0  # of where both count, in units of the largest logit above the median
 
 
 def of_classes(scores: Tensor) -> Tensor:
@@ -98,7 +98,8 @@ def _compared(logits: Tensor, y: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     ahead = most + scale * (logits[:, -1:] - most) - classes.gather(1, y.unsqueeze(1))
     # The median, because some networks give classes that are switched off a huge logit.
     width = _WIDTH * (most - classes.median(1, keepdim=True).values).detach()
-    return ahead, torch.sigmoid(ahead / width.clamp(min=torch.finfo(width.dtype).tiny))
+    # Linear, because the bits of a sigmoid depend on the place in a batch.
+    return ahead, (0.5 + ahead / width.clamp(min=torch.finfo(width.dtype).tiny)).clamp(0, 1)
 
 
 def _raised(logits: Tensor, y: Tensor, amount: Tensor) -> Tensor:

@@ -114,6 +114,17 @@ def test_attacks_crossed_the_boundary_into_rejection_and_stayed_there(method: st
     assert max(broken) - min(broken) <= 1
 
 
+@pytest.mark.parametrize("method", ["apgd", "default"])
+def test_a_rejection_leaves_the_bits_alone_whatever_the_batch(method: str) -> None:
+    x = torch.rand(23, 3, 2, 2, generator=torch.Generator().manual_seed(4))
+    y, model = _network()(x).argmax(1), Classifier(Bent(3.0), rejects=True)
+    whole, parts = (robustkit.attack(model, x, y, method, eps=0.4, batch_size=size) for size in (64, 3))
+
+    assert 0 < int(whole.success.sum()) < len(x)
+    assert torch.equal(whole.x_adv, parts.x_adv)
+    assert torch.equal(whole.forwards, parts.forwards)
+
+
 def test_a_rejection_along_the_gradient_looked_like_a_masked_gradient() -> None:
     x = torch.rand(64, 3, 2, 2, generator=torch.Generator().manual_seed(4))
     data = x, _network()(x).argmax(1)
