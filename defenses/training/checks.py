@@ -5,6 +5,7 @@ from itertools import combinations
 import torch
 from torch import nn
 
+from robustkit.classifier import rejection
 from robustkit.classifier.classifier import Classifier, require_usable_weights
 from robustkit.classifier.isolation import untouched
 from robustkit.classifier.logits import logits_of
@@ -28,8 +29,7 @@ def trained_module(model: nn.Module | Classifier) -> nn.Module:
             raise UserError(
                 f"Training takes logits, but {model.name} returns probabilities; return what goes into them."
             )
-        if model.rejects:
-            raise UserError(f"Training does not know rejections, and {model.name} rejects images; leave out rejects.")
+        rejection.refuse("Training", model.name, rejects=model.rejects)
         if tuple(model.bounds) != (0.0, 1.0):
             raise UserError(
                 f"Training takes pixels in [0, 1], but {model.name} has bounds {model.bounds}; scale them "

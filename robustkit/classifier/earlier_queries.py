@@ -5,7 +5,6 @@ function of its input; every adversarial example then gets the answer to the cle
 same point, one of them after a point nearby. Only models whose attributes change during a forward pass are copied.
 """
 
-import copy
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from types import ModuleType
@@ -13,6 +12,7 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
+from robustkit.classifier.folding import copied
 from robustkit.classifier.logit_sizes import sizes
 from robustkit.classifier.session import Session
 from robustkit.errors import UserError
@@ -72,7 +72,7 @@ def check_earlier_queries(session: Session, images: Tensor) -> None:
     noise = torch.rand(images.shape, generator=drawn, device="cpu").to(images)
     nearby = noise + _MOVE * (0.5 - noise)
     try:
-        copies = _copy(session), _copy(session)
+        copies = copied(session.reference.model), copied(session.reference.model)
     except Exception:  # a lock, an open file, or a tensor inside a graph cannot be copied; that says nothing
         return
     asked, fresh = (replace(session.reference, model=each) for each in copies)
@@ -84,9 +84,3 @@ def check_earlier_queries(session: Session, images: Tensor) -> None:
             "counts queries), so an attack cannot search and no verdict could be confirmed; make its forward depend on "
             "its input alone."
         )
-
-
-def _copy(session: Session) -> nn.Module:
-    """A copy of the model that shares its parameters."""
-    model = session.reference.model
-    return copy.deepcopy(model, {id(each): each for each in model.parameters()})

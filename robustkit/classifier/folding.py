@@ -34,7 +34,7 @@ def folded(model: nn.Module) -> fx.GraphModule | None:
     if not any(isinstance(module, tuple(_PAIRS.values())) for module in model.modules()) or hooked(model):
         return None
     try:
-        graph = traced(_copied(model).eval())
+        graph = traced(copied(model).eval())
     except Exception:
         # fx raises many kinds of errors for control flow that depends on data; such a model is queried unfolded.
         return None
@@ -108,8 +108,8 @@ def hooked(model: nn.Module) -> bool:
     return everywhere or any(getattr(module, f"_{kind}", None) for module in model.modules() for kind in kinds)
 
 
-def _copied(model: nn.Module) -> nn.Module:
-    # Weights are shared with the original, so that a large network is not in memory twice.
+def copied(model: nn.Module) -> nn.Module:
+    """A copy that shares its weights with the original, so that a large network is not in memory twice."""
     shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in model.parameters()}
     return copy.deepcopy(model, shared)
 

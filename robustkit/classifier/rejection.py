@@ -16,6 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from robustkit.errors import UserError
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 _WIDTH = 1.0  # of where both count, in units of the largest logit above the median
@@ -30,6 +31,16 @@ def labels(scores: Tensor) -> Tensor:
     """`[n]` int64 the classes of the largest scores of `[n, K + 1]`; -1 where that is the rejection's."""
     label = scores.argmax(1)
     return torch.where(label == scores.shape[1] - 1, ABSTAINS, label)
+
+
+def refuse(what: str, name: str, *, rejects: bool) -> None:
+    """Refuse a model that rejects, where its last output would count as a class.
+
+    Raises:
+        UserError: it rejects.
+    """
+    if rejects:
+        raise UserError(f"{what} does not know rejections, and {name} rejects images; leave out rejects.")
 
 
 def for_attacker(logits: Tensor, y: Tensor, scale: float) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from robustkit import limits
+from robustkit.classifier import rejection
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.isolation import answering
 from robustkit.classifier.logits import require_finite
@@ -128,8 +129,7 @@ def _proven(assessment: Assessment, images: ProofImages) -> Proven:
 def _classifier(model: nn.Module | Classifier, bounds: tuple[float, float]) -> Classifier:
     if not isinstance(model, Classifier):
         return Classifier(unwrap(model), bounds=bounds)
-    if model.rejects:
-        raise UserError(f"A diagnosis does not know rejections, and {model.name} rejects images; leave out rejects.")
+    rejection.refuse("A diagnosis", model.name, rejects=model.rejects)
     # Hooks do not see the replicas that DataParallel runs.
     return replace(model, model=unwrap(model.model))
 

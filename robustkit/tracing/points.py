@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from robustkit.classifier import rejection
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.sanity_checks import checked_images, checked_labels
 from robustkit.classifier.session import Session
@@ -72,8 +73,7 @@ def correct_pairs(
     Raises:
         UserError: the tensors do not fit each other or the model, or it classifies no image correctly or rejects some.
     """
-    if session.rejects:
-        raise UserError(f"A trace does not know rejections, and {classifier.name} rejects images; leave out rejects.")
+    rejection.refuse("A trace", classifier.name, rejects=classifier.rejects)
     if len(numbers) != len(x):
         raise UserError(f"There are {len(x)} images but {len(numbers)} numbers; give one for each, or none.")
     if x_adv.shape != x.shape:
