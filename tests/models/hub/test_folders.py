@@ -8,6 +8,7 @@ from robustkit.errors import UserError
 from robustkit.models.hub.folders import name_of, open_folder
 
 hub = pytest.importorskip("huggingface_hub")
+pytest.importorskip("huggingface_hub.errors")  # a part that is imported on first use
 
 
 @pytest.fixture
