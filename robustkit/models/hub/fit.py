@@ -53,8 +53,8 @@ class ImageFit(nn.Module):
         to = self._resized(Side(*x.shape[2:]))
         if to is not None and self.resample not in _MODES:
             raise UserError(
-                f"The image processor resizes with Pillow's method {self.resample}, which has no gradient; give images "
-                f"that have the size of the network: {self.fitting}."
+                f"The image processor resizes with Pillow's method {self.resample}, which has no gradient here; load "
+                "the model in a function of yours: --model FILE.py:FUNCTION."
             )
         if to is not None:
             mode = images.InterpolationMode(_MODES[self.resample])

@@ -9,6 +9,7 @@ from torch import Tensor
 from torchvision.transforms.functional import to_pil_image
 
 from robustkit.data import from_tensors
+from robustkit.errors import UserError
 from robustkit.models import load_model
 from tests.models.hub.conftest import BODY
 
@@ -65,6 +66,14 @@ def test_logits_of_a_picture_are_those_of_the_pipeline(saved):
     with torch.no_grad():
         theirs = network(**processor(images=[to_pil_image(each) for each in x], return_tensors="pt")).logits
         assert torch.allclose(load_model(f"hf:{folder}")(x), theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_a_resizing_without_a_gradient_is_refused_with_advice_that_helps(saved):
+    """The advice was to give images of the network's size, which were refused, too."""
+    folder = saved("ViT", "ViTImageProcessor", {**SQUARE, "resample": 1}, **BODY)
+
+    with pytest.raises(UserError, match=r"Pillow's method 1, .* in a function of yours"):
+        load_model(f"hf:{folder}", dataset=from_tensors(pictures(16)[:, :, :, :16], torch.arange(3)))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
