@@ -173,6 +173,11 @@ def _refuse_packed(path: Path) -> None:
     """Refuse compressed records: torch writes none, and a small file could fill the memory."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
+            if any(name.endswith("/constants.pkl") for name in archive.namelist()):
+                raise UserError(
+                    f"{shortened(path)} is a TorchScript file, which holds a network of its own; pass it as --model, "
+                    "without --weights."
+                )
             if any(info.file_size > info.compress_size for info in archive.infolist()):
                 raise UserError(f"{shortened(path)} is a compressed archive, not a file of torch; unpack it first.")
 

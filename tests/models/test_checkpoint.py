@@ -1,3 +1,4 @@
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 from unittest.mock import Mock
@@ -67,6 +68,16 @@ def test_safetensors_old_torch_files_and_our_own_state_dicts_are_read(tmp_path, 
 
     for file in ("a.safetensors", "b.pth", "c.pt"):
         assert_loaded(tmp_path / file, state)
+
+
+def test_a_torchscript_file_as_weights_is_not_called_packed(tmp_path):
+    """The advice was to unpack it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that TorchScript will go
+        torch.jit.save(torch.jit.script(nn.ReLU()), tmp_path / "a.pt")
+
+    with pytest.raises(UserError, match=r"a\.pt is a TorchScript file, .*pass it as --model, without --weights"):
+        load(tmp_path / "a.pt")
 
 
 class Evil:
