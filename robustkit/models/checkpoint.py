@@ -17,10 +17,12 @@ from robustkit.limits import shortened
 from robustkit.paths import no_file, user_path
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
-ALWAYS_STRIPPED = ("module.", "_orig_mod.")  # DataParallel, torch.compile
+COMPILED = "_orig_mod"  # torch.compile's part, of the whole network or of a layer
+PARALLEL = "module"  # DataParallel's part, and that of averages
 SOMETIMES_STRIPPED = ("network.", "model.")  # ours, Lightning's: only if the network has no such part itself
 _EXTRA = "_extra_state"  # of a module's own making: a tensor, or another plain value
-AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")  # GoogLeNet's and Inception's training heads, which we do not build
+# Training heads of GoogLeNet and Inception, which we do not build, and the counter of torch's AveragedModel.
+AUXILIARY = ("aux1.", "aux2.", "AuxLogits.", "n_averaged")
 LISTED = 3  # names that an error lists
 
 
@@ -82,8 +84,9 @@ def load_weights(
     Raises:
         UserError: keys or shapes differ, or a weight is not finite; the message names the first few.
     """
-    expected = network.state_dict()
-    given = _without_wrapper(state, expected)
+    own = network.state_dict()
+    expected = {_without_wrappers(key): value for key, value in own.items()}
+    given = _without_prefix(state, expected)
     missing = [key for key in expected if key not in given and not key.endswith("num_batches_tracked")]
     unexpected = [key for key in given if key not in expected and not key.startswith(AUXILIARY)]
     weights = [key for key in expected if key in given and not key.endswith(_EXTRA)]
@@ -96,7 +99,8 @@ def load_weights(
         raise UserError(_difference(path, name, missing, unexpected, shapes, adapts=adapts))
     for key in weights:
         require_usable(given[key], expected[key], f"The weight {shortened(key)} in {shortened(path)}")
-    network.load_state_dict({key: given[key] for key in expected if key in given}, strict=False)
+    names = {key: _without_wrappers(key) for key in own}
+    network.load_state_dict({key: given[name] for key, name in names.items() if name in given}, strict=False)
 
 
 def require_usable(given: Tensor, expected: Tensor, what: str) -> None:
@@ -220,7 +224,7 @@ def _state_dict(content: object, path: Path) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     given_as: dict[str, str] = {}
     for key, value in state.items():
-        name = _without_prefix(key)
+        name = _without_wrappers(key)
         if name in plain:
             raise UserError(
                 f"{shortened(path)} has one weight twice, as {shortened(given_as[name])} and as {shortened(key)}; save "
@@ -230,13 +234,16 @@ def _state_dict(content: object, path: Path) -> dict[str, Any]:
     return plain
 
 
-def _without_prefix(key: str) -> str:
-    while key.startswith(ALWAYS_STRIPPED):
-        key = key.partition(".")[2]
-    return key
+def _without_wrappers(key: str) -> str:
+    """The name that a weight has in a network which is neither compiled nor parallel."""
+    parts = [part for part in key.split(".") if part != COMPILED] or [key]
+    first = 1 if f"{parts[0]}." in SOMETIMES_STRIPPED else 0
+    while parts[first : first + 1] == [PARALLEL]:
+        del parts[first]
+    return ".".join(parts)
 
 
-def _without_wrapper(state: Mapping[str, Any], expected: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_prefix(state: Mapping[str, Any], expected: Mapping[str, Any]) -> Mapping[str, Any]:
     for prefix in SOMETIMES_STRIPPED:
         if all(key.startswith(prefix) for key in state) and not any(key.startswith(prefix) for key in expected):
             return {key.removeprefix(prefix): value for key, value in state.items()}

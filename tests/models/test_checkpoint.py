@@ -54,6 +54,9 @@ def images(channels: int, side: int, classes: int = 4) -> TensorData:
         lambda state: {"net": {f"module.{key}": value for key, value in state.items()}, "acc": 91.2},
         lambda state: {"model": {f"_orig_mod.module.{key}": value for key, value in state.items()}},
         lambda state: {"state_dict": {f"model.{key}": value for key, value in state.items()}},
+        lambda state: {"state_dict": {f"model._orig_mod.{key}": value for key, value in state.items()}},
+        lambda state: {"state_dict": {f"model.module.{key}": value for key, value in state.items()}},
+        lambda state: {"n_averaged": torch.tensor(9)} | {f"module.{key}": value for key, value in state.items()},
         lambda state: OrderedDict((f"network.{key}", value) for key, value in state.items()),
     ],
 )

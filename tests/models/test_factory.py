@@ -12,6 +12,7 @@ from robustkit.models import load_model
 from tests.small import data, save
 
 NETWORK = """
+import torch
 from torch import nn
 from neighbour import WIDTH
 
@@ -36,6 +37,16 @@ class Net(nn.Sequential):
         super().__init__(nn.Flatten(), nn.Linear(64, 10))
 
 net = Net()
+
+def compiled(): return torch.compile(Net())
+def compiled_layer(): return nn.Sequential(nn.Flatten(), torch.compile(nn.Linear(64, 10)))
+def parallel(): return nn.DataParallel(Net())
+def averaged(): return torch.optim.swa_utils.AveragedModel(Net())
+class Holder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.module, self.head = Net(), nn.Linear(10, 10)
+    def forward(self, x): return self.head(self.module(x))
 
 def lazy(): return nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
 
@@ -145,6 +156,17 @@ def test_a_lazy_network_takes_a_checkpoint(tmp_path):
     model = load_model("mine.py:lazy", dataset="digits", weights=tmp_path / "a.pt")
 
     assert torch.equal(model.network[1].weight, torch.ones(10, 64))
+
+
+@pytest.mark.parametrize("name", ["compiled", "compiled_layer", "parallel", "averaged", "Holder"])
+def test_a_wrapped_network_takes_the_weights_that_it_has_saved(tmp_path, name):
+    """All were missing: the wrapper's prefix was taken off the names in the file only."""
+    network = load_model(f"mine.py:{name}", dataset="digits").network
+    state = {key: torch.ones_like(value) for key, value in network.state_dict().items()}
+    torch.save(state, tmp_path / "a.pt")
+    loaded = load_model(f"mine.py:{name}", dataset="digits", weights=tmp_path / "a.pt").network.state_dict()
+
+    assert all(torch.equal(loaded[key], state[key]) for key in state)
 
 
 def test_what_a_module_keeps_beside_its_weights_is_loaded_with_them(tmp_path):
