@@ -42,6 +42,7 @@ from robustkit.models.preprocessing import (
     normalisation_of,
     placement,
     require_normalisable,
+    require_values,
 )
 from robustkit.nethook import unwrap
 from robustkit.nethook.names import has_forward
@@ -166,7 +167,11 @@ class Classifier(Summarised):
         """The range, device and type of the model's input, read from its weights.
 
         They may change while no session is open: keep the answer for as long as a session, not longer.
+
+        Raises:
+            UserError: the weights have no values.
         """
+        require_values(self.model)
         return InputFormat.of(self.model, self.bounds)
 
     @property

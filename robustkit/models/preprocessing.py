@@ -133,3 +133,17 @@ def placement(model: nn.Module) -> Placement:
     floats = (Placement(weight.device, weight.dtype) for weight in model.parameters() if weight.is_floating_point())
     device = next((buffer.device for buffer in model.buffers()), torch.device("cpu"))
     return next(floats, Placement(device, torch.float32))
+
+
+def require_values(model: nn.Module) -> None:
+    """Refuse a model whose weights have shapes and no values.
+
+    Raises:
+        UserError: a weight is on the device meta.
+    """
+    for name, weight in (*model.named_parameters(), *model.named_buffers()):
+        if weight.is_meta:
+            raise UserError(
+                f"The weight {name} has no values (it is on the device meta); build the model outside of "
+                "torch.device('meta') and load its weights."
+            )

@@ -18,7 +18,7 @@ from .adaptation import AdaptedNetwork, Stem
 from .clean_training import CleanRecipe, Report
 from .image_spec import ImageSpec
 from .pixels import PixelModel
-from .preprocessing import Normalisation
+from .preprocessing import Normalisation, require_values
 from .programs import is_program, load_program
 from .train_once import load_or_train, training_split
 
@@ -59,6 +59,7 @@ def user_model(request: ModelRequest) -> PixelModel:
     where = user_code.address(request.name)
     assert where is not None
     built = factory.build(where, request.classes)
+    require_values(built.network)
     network = built.network.cpu()
     source = f"{built.origin} of {where.file.name}"
     if request.weights is not None:

@@ -123,6 +123,14 @@ def test_a_lazy_layer_without_a_shape_is_an_error_that_says_what_to_do():
         Classifier(nn.Sequential(nn.Flatten(), nn.LazyLinear(10)))
 
 
+def test_a_network_without_values_is_an_error_that_says_what_to_do():
+    """It was torch's NotImplementedError about the operator equal."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10, device="meta"))
+
+    with pytest.raises(UserError, match=r"The weight 1\.weight has no values"):
+        attack(network, torch.rand(4, 1, 8, 8), torch.arange(4), "fgsm", eps=0.1)
+
+
 def test_a_search_has_one_arithmetic():
     with pytest.raises(UserError, match="leave one of the two out"):
         Classifier(nn.Flatten(), bf16=True, tf32=True)

@@ -48,6 +48,9 @@ class Holder(nn.Module):
         self.module, self.head = Net(), nn.Linear(10, 10)
     def forward(self, x): return self.head(self.module(x))
 
+def empty():
+    with torch.device("meta"): return Net()
+
 def lazy(): return nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
 
 class Noting(Net):
@@ -167,6 +170,15 @@ def test_a_wrapped_network_takes_the_weights_that_it_has_saved(tmp_path, name):
     loaded = load_model(f"mine.py:{name}", dataset="digits", weights=tmp_path / "a.pt").network.state_dict()
 
     assert all(torch.equal(loaded[key], state[key]) for key in state)
+
+
+@pytest.mark.parametrize("weights", [None, "a.pt"])
+def test_a_network_without_values_says_how_to_build_it(tmp_path, weights):
+    """It was "Cannot copy out of meta tensor", and with weights these went nowhere."""
+    torch.save({"1.weight": torch.ones(10, 64), "1.bias": torch.zeros(10)}, tmp_path / "a.pt")
+
+    with pytest.raises(UserError, match=r"The weight 1\.weight has no values .*outside of torch\.device\('meta'\)"):
+        load_model("mine.py:empty", dataset="digits", weights=weights)
 
 
 def test_what_a_module_keeps_beside_its_weights_is_loaded_with_them(tmp_path):
