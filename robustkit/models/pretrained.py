@@ -156,6 +156,12 @@ def timm_pretrained(name: str) -> Pretrained:
         UserError: timm is not installed, has no such model or weights, or they cannot be downloaded.
     """
     timm = _timm(name)
+    described = timm.get_pretrained_cfg(name)
+    if described is not None and not described.num_classes:
+        raise UserError(
+            f"The published weights of {name} are those of a backbone, which returns features and no classes; name "
+            "weights with classes, or pass --weights FILE."
+        )
     try:
         network = timm.create_model(name, pretrained=True)
     except (OSError, RuntimeError) as error:

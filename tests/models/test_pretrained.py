@@ -104,6 +104,15 @@ def test_a_timm_network_on_imagenet_is_normalised_as_timm_says(tmp_path):
     assert model.mean.flatten().tolist() == model.std.flatten().tolist() == [0.5, 0.5, 0.5]
 
 
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
+def test_the_features_of_a_timm_backbone_are_not_taken_for_classes():
+    # DINO's 384 features were attacked as if they were 384 classes.
+    data = from_tensors(torch.zeros(2, 3, 224, 224), torch.arange(2))
+
+    with pytest.raises(UserError, match=r"vit_small_patch16_224\.dino .* features and no classes; .*--weights FILE"):
+        load_model("timm:vit_small_patch16_224.dino", dataset=data, weights="default")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
