@@ -115,8 +115,8 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def matches(conv: nn.Module, norm: nn.Module) -> bool:
-    """Whether the two are torch's own convolution and BatchNorm of the same dimension."""
-    return type(norm) is _PAIRS.get(type(conv))
+    """Whether the two are torch's own convolution and BatchNorm of the same dimension, in eval mode."""
+    return type(norm) is _PAIRS.get(type(conv)) and not (conv.training or norm.training)
 
 
 def conv_before(graph: fx.GraphModule, node: fx.Node, is_pair: Pairing = matches) -> fx.Node | None:

@@ -14,6 +14,7 @@ from torchvision.models import resnet18
 from robustkit import attack
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.folding import folded
+from robustkit.errors import UserError
 from robustkit.testing.problems import SmallConvNet
 from tests.networks import Changed, Rounding
 from tests.problems import filled, images, problem
@@ -142,6 +143,27 @@ class Branching(nn.Module):
 
 def test_a_model_that_cannot_be_traced_is_not_folded():
     assert folded(filled(Branching())) is None
+
+
+class OwnStatistics(nn.Module):
+    """Normalises by the statistics of the batch in eval mode, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = SmallConvNet((1, 8, 8), 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for module in self.inner.modules():
+            module.train(isinstance(module, nn.BatchNorm2d))
+        return self.inner(x)
+
+
+def test_a_model_that_switches_a_batchnorm_to_train_mode_is_refused_for_its_batches():
+    """It was torch's AssertionError, "Fusion only for eval!"."""
+    made = problem("cnn", 1, 8, 8, count=4)
+
+    with pytest.raises(UserError, match="depends on the other images of its batch"):
+        attack(OwnStatistics(), made.x, made.y, PGD(eps=0.1))
 
 
 def test_a_model_without_batchnorm_is_not_folded():
