@@ -189,6 +189,10 @@ def _timm(name: str) -> Any:
         raise UserError(f"timm:{name} needs timm; install it: pip install timm.") from error
     if not timm.is_model(name):
         raise unknown("timm model", name, timm.list_models())
+    try:
+        timm.get_pretrained_cfg(name)
+    except RuntimeError:  # timm looks at the model's name alone, before it looks for weights of that tag
+        raise unknown("timm model", name, timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)) from None
     return timm
 
 

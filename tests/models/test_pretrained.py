@@ -152,3 +152,10 @@ def test_timm_that_is_not_installed_names_the_command(monkeypatch):
 def test_a_misspelt_timm_name_gets_the_nearest():
     with pytest.raises(UserError, match=r"no timm model called 'resnet81'; did you mean"):
         load_model("timm:resnet81", dataset="imagenet")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
+def test_a_misspelt_tag_of_timm_gets_the_nearest():
+    """It was called a bug in robustkit."""
+    with pytest.raises(UserError, match=r"no timm model called 'resnet18\.a4_in1k'; did you mean resnet18\.a"):
+        load_model("timm:resnet18.a4_in1k", dataset="imagenet")
