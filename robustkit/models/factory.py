@@ -15,6 +15,7 @@ class Built(NamedTuple):
     network: nn.Module
     code: str
     origin: str  # "function()", or the name of a module that stands in the file
+    adapts: bool  # whether it gets the number of classes, if there is one
 
 
 def build(where: Address, num_classes: int | None) -> Built:
@@ -26,7 +27,7 @@ def build(where: Address, num_classes: int | None) -> Built:
         UserError: the file or function is missing, fails, or returns something else.
     """
     usual = {} if num_classes is None else {"num_classes": num_classes}
-    network, code, origin, _ = returned_by(where, nn.Module, **usual)
+    network, code, origin, given = returned_by(where, nn.Module, **usual)
     if not isinstance(network, nn.Module):
         raise UserError(f"{origin} in {where.file} must return a torch.nn.Module, not {type(network).__name__}.")
-    return Built(network, code, origin)
+    return Built(network, code, origin, adapts=given == usual.keys())

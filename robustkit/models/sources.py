@@ -63,7 +63,7 @@ def user_model(request: ModelRequest) -> PixelModel:
     network = built.network.cpu()
     source = f"{built.origin} of {where.file.name}"
     if request.weights is not None:
-        source += checkpoint.load_file(network, request.weights, where.name)
+        source += checkpoint.load_file(network, request.weights, where.name, adapts=built.adapts)
     classes = request.num_classes or _last_width(network)
     model = PixelModel(
         network, name=where.name, source=source, num_classes=classes, normalisation=request.normalisation

@@ -153,6 +153,18 @@ def test_a_network_of_the_user_takes_a_checkpoint(tmp_path):
     assert torch.equal(model.network[1].weight, torch.ones(10, 64))
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("net", "name a model with 7"), ("digits_net(9)", "name a model with 7"), ("digits_net", "--num-classes 7")],
+)
+def test_num_classes_is_only_advised_where_a_function_gets_it(tmp_path, name, advice):
+    """The advice stayed the same after it was followed."""
+    torch.save({"1.weight": torch.ones(7, 64), "1.bias": torch.zeros(7)}, tmp_path / "a.pt")
+
+    with pytest.raises(UserError, match=advice):
+        load_model(f"mine.py:{name}", dataset="digits", weights=tmp_path / "a.pt")
+
+
 def test_a_lazy_network_takes_a_checkpoint(tmp_path):
     """It was a traceback, because a lazy layer has no shape yet."""
     torch.save({"1.weight": torch.ones(10, 64), "1.bias": torch.zeros(10)}, tmp_path / "a.pt")
