@@ -12,7 +12,7 @@ from robustkit.classifier.logits import logits_of
 from robustkit.data import Dataset
 from robustkit.data.overlap import check_disjoint
 from robustkit.errors import UserError
-from robustkit.models.preprocessing import require_normalisable
+from robustkit.models.preprocessing import placement, require_normalisable
 
 from ..weights.batchnorm import norms_of
 from .recipe import Recipe
@@ -114,7 +114,7 @@ def _width(model: nn.Module, data: Dataset, device: torch.device) -> int:
         try:
             logits = logits_of(model(x), x)
         except Exception as error:
-            raise _shape_error(x.shape[1:], error) from error
+            raise _failure(model, x.shape[1:], error) from error
     if not bool(logits.isfinite().all()):
         raise UserError("The model's logits of an image are not finite; check its weights and normalisation.")
     return logits.shape[1]
@@ -129,8 +129,12 @@ def _check_classes(one: Dataset, first: str, other: Dataset, second: str) -> Non
             )
 
 
-def _shape_error(shape: torch.Size, error: Exception) -> UserError:
+def _failure(model: nn.Module, shape: torch.Size, error: Exception) -> UserError:
     if isinstance(error, UserError):
         return error
+    dtype = placement(model).dtype
+    if dtype != torch.float32:
+        kind = str(dtype).removeprefix("torch.")
+        return UserError(f"The model's weights are {kind}, and training is in float32; convert them: model.float().")
     reason = str(error).split("\n")[0].rstrip(".") or type(error).__name__
     return UserError(f"The model does not take images of {'x'.join(map(str, shape))}: {reason}; give one that does.")

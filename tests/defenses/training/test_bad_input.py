@@ -87,6 +87,11 @@ def test_a_model_that_takes_no_such_images_is_refused_however_it_fails(error, wo
     refused(words, model=Wrapped(head(), before=fail))
 
 
+def test_a_model_in_half_precision_is_not_said_to_take_other_images():
+    """The advice was to give a model that takes images of 1x8x8, which it does."""
+    refused(r"weights are float16, and training is in float32; convert them: model\.float\(\)", model=net().half())
+
+
 @pytest.mark.parametrize("objective", ["clean", "at", "trades:6"])
 def test_a_model_whose_logits_are_nan_is_named_before_any_step(objective):
     model = Wrapped(net(), after=lambda logits: logits * float("nan"))
