@@ -91,7 +91,7 @@ def check_statistics(mean: Sequence[float], std: Sequence[float], bounds: tuple[
         UserError: the two have different lengths, or a number is not finite or in another unit than the pixels.
     """
     low, high = bounds
-    if any(isinstance(value, (int, float)) for value in (mean, std)):
+    if any(isinstance(value, (int, float)) or any(isinstance(each, str) for each in value) for value in (mean, std)):
         raise UserError("mean and std must be lists with one number per channel, such as mean=[0.5].")
     if len(mean) != len(std) or not len(mean):
         raise UserError(f"mean has {len(mean)} numbers and std {len(std)}; give each one number per channel.")

@@ -93,6 +93,12 @@ def test_half_a_normalisation_is_refused(more):
         Classifier(nn.Flatten(), **more)
 
 
+def test_a_normalisation_of_texts_says_that_it_takes_numbers():
+    """It was a TypeError of Python's math module."""
+    with pytest.raises(UserError, match="lists with one number per channel"):
+        Classifier(nn.Flatten(), mean=["0.5"], std=[0.5])
+
+
 @pytest.mark.parametrize(
     ("shape", "channels", "sentence"),
     [((1, 8, 8), 3, "3 numbers, but flat gets images of one channel"),
