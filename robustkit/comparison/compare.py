@@ -224,6 +224,11 @@ def _notes(models: Sequence[Contestant]) -> Iterator[str]:
         yield f"The runs used different attacks or settings of them, which may be the difference ({'; '.join(texts)})."
     if not all(check_same_images(first, second) for first, second in combinations(models, 2)):
         yield "The runs have different numbers of images; each pair is tested on those in both; their labels agree."
+    if rejecting := ", ".join(each.name for each in models if each.rejects):
+        yield (
+            f"With rejections (--rejects): {rejecting}. There an image that is rejected only under attack counts as "
+            "right; of a model without --rejects it would count as wrong."
+        )
     yield from left_out(models)
     stopped = [each.name for each in models if "precision" in each.run.manifest["identity"]]
     if stopped:

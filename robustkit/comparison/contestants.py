@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -167,7 +167,18 @@ class Contestant:
 
     def attacked_as(self, other: "Contestant") -> bool:
         """Whether both runs made the same attacks, with the same hyper-parameters."""
-        return _attacks(self.run) == _attacks(other.run)
+        straight = (each._entry.get("straight_through", False) for each in (self, other))
+        return _attacks(self.run) == _attacks(other.run) and len(set(straight)) == 1
+
+    @property
+    def rejects(self) -> bool:
+        """Whether it was evaluated with rejections, so that a rejected adversarial example does not count as broken."""
+        return bool(self._entry.get("rejects", False))
+
+    @property
+    def _entry(self) -> Mapping[str, Any]:
+        models: list[dict[str, Any]] = self.run.manifest["identity"]["models"]
+        return next(entry for entry in models if entry["name"] == self.model)
 
     @cached_property
     def _samples(self) -> pd.DataFrame:

@@ -189,11 +189,7 @@ def _judged_drops(tests: Sequence[_Drop], most: float) -> Iterator[GateCheck]:
 
 def _tests(model: Contestant, old: Contestant, most: float) -> Iterator[_Drop]:
     same = check_same_images(model, old)
-    if not model.attacked_as(old):
-        raise UserError(
-            f"The baseline was attacked by {', '.join(old.attacks)}, this run by {', '.join(model.attacks)}, or "
-            "with other settings; evaluate both in the same way."
-        )
+    _require_same_way(model, old)
     shared = sorted(model.threats.keys() & old.threats.keys())
     note = ", without the images that have no verdict" if model.errors or old.errors else ""
     note += "" if same else ", of which only the labels could be compared"
@@ -217,6 +213,20 @@ def _tests(model: Contestant, old: Contestant, most: float) -> Iterator[_Drop]:
         too_far = -test.difference > most * (1 + 1e-12)
         name = named(pair.corruption)
         yield _Drop(model.name, name, test.difference, test.low, test.high, too_far, test.p, test.n, note)
+
+
+def _require_same_way(model: Contestant, old: Contestant) -> None:
+    if not model.attacked_as(old):
+        raise UserError(
+            f"The baseline was attacked by {', '.join(old.attacks)}, this run by {', '.join(model.attacks)}, or "
+            "with other settings; evaluate both in the same way."
+        )
+    if model.rejects != old.rejects:
+        now, then = ("with" if each.rejects else "without" for each in (model, old))
+        raise UserError(
+            f"The baseline was evaluated {then} --rejects, this run {now}, so images count as broken for different "
+            "reasons; evaluate both in the same way."
+        )
 
 
 def _matched(models: Sequence[Contestant], before: Sequence[Contestant]) -> Iterator[tuple[Contestant, Contestant]]:

@@ -7,7 +7,7 @@ from torch import nn
 import robustkit
 from robustkit import UserError, compare, evaluate
 from robustkit.comparison.compare import _letters
-from tests.networks import Constant
+from tests.networks import Constant, switched_off
 from tests.small import cnn, data, evaluated, linear
 
 X, Y = data(60)
@@ -87,6 +87,19 @@ def test_other_attacks_are_noted():
 
     assert len(notes) == 1
     assert "different attacks" in notes[0]
+
+
+def test_rejections_are_noted():
+    """A model that rejects what attacks change was "higher" than itself, with no word of the other rule."""
+    (note,) = compare(run_of(switched_off(linear(), 9), names=["a"], rejects=True), run_of(linear(), names=["b"])).notes
+
+    assert note.startswith("With rejections (--rejects): a. ")
+
+
+def test_gradients_straight_through_are_another_attack():
+    notes = compare(run_of(linear(), straight_through=True), run_of(cnn())).notes
+
+    assert any("different attacks" in note for note in notes)
 
 
 def test_a_longer_run_is_compared_on_the_images_that_both_have():

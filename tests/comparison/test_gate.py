@@ -11,7 +11,7 @@ from robustkit.comparison.conditions import condition, share
 from robustkit.comparison.gate_check import share_in_words
 from robustkit.comparison.junit import junit
 from tests.comparison.test_compare import Remembering, run_of
-from tests.networks import Constant
+from tests.networks import Constant, switched_off
 from tests.small import cnn, data, linear
 
 
@@ -59,6 +59,14 @@ def test_a_drop_fails_if_it_is_too_large_and_no_luck(left, most, passed):
 
     # One image of 60 may be luck (p = 1/2); ten are not (p = 1/1024).
     assert gate(now, baseline=then, max_drop=most).passed is passed
+
+
+def test_a_baseline_with_rejections_says_nothing_about_a_run_without():
+    """The same model "dropped" by 40 points, or passed a gate that it would not."""
+    then = run_of(switched_off(linear(), 9), count=10, rejects=True)
+
+    with pytest.raises(UserError, match="evaluated with --rejects, this run without"):
+        gate(run_of(linear(), count=10), baseline=then)
 
 
 def test_a_gate_says_which_drops_are_too_small_to_fail():
