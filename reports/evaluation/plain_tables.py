@@ -13,7 +13,9 @@ from robustkit.evidence.union import UNION
 from robustkit.host.files import MARK
 
 from ..shared.words import UNKNOWN, printable
+from . import rejection
 from .board import Board, boards
+from .checks import check_summary
 from .result_rows import ResultRow
 
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&-])")
@@ -64,18 +66,30 @@ def _cell(row: ResultRow | None) -> str:
 
 
 def _caption(board: Board) -> str:
-    images = board.images
-    entries = [entry["name"] for run in board.runs for entry in run.manifest["identity"]["attacks"]]
-    attacks = dict.fromkeys(str(name).partition("/")[0] for name in entries)
-    under = f" under {', '.join(attacks)}" if attacks else ""
+    images, under = board.images, _attacks(board)
     words = [f"at a radius the worst case{under}, an upper bound on robust accuracy"] if board.threats else []
     if board.minimums:
         words.append(f"distance: median of the nearest adversarial example found{under}, an upper bound")
     unfinished = " At least one run is unfinished." if board.states else ""
-    return (
+    return " ".join([
         f"Accuracy on {f'{images.dataset} {images.split}'.strip()}, n = {images.n}, in brackets 95 % intervals"
-        f"{''.join(f'; {text}' for text in words)}.{unfinished}"
-    )
+        f"{''.join(f'; {text}' for text in words)}.{unfinished}",
+        *(text[0].upper() + text[1:] for text in rejection.notes(board)),
+        *check_summary(board).unreliable,
+    ])  # fmt: skip
+
+
+def _attacks(board: Board) -> str:
+    """What the models were attacked by; of each model, if that differs."""
+    by_model: dict[str, dict[str, None]] = {model: {} for model in board.models}
+    for run, names in zip(board.runs, board.names, strict=True):
+        attacks = [str(entry["name"]).partition("/")[0] for entry in run.manifest["identity"]["attacks"]]
+        for name in names.values():
+            by_model[name].update(dict.fromkeys(attacks))
+    texts = {model: ", ".join(attacks) for model, attacks in by_model.items() if attacks}
+    if len(set(texts.values())) > 1:
+        return f" under {'; '.join(f'{text} ({model})' for model, text in texts.items())}"
+    return "".join(f" under {text}" for text in set(texts.values()))
 
 
 def as_markdown(table: PlainTable) -> str:

@@ -9,6 +9,7 @@ from robustkit.reports.evaluation.plain_tables import latex, markdown
 from robustkit.reports.evaluation.shown import shown_table
 
 from robustkit import UserError, evaluate
+from tests.networks import Constant, switched_off
 from tests.small import cnn, data, linear
 
 EVIL = "a|b `c` $d$ \\input{e} <f> *g* _h_ [i](j) %k &l #m ~n ^o"
@@ -63,6 +64,31 @@ def test_latex_is_a_table_with_balanced_groups(run):
     assert opened == ["table", "tabular"]
     assert sorted(re.findall(r"\\end\{(\w+)\}", text)) == sorted(opened)
     assert len(re.findall(r"(?<!\\)\{", text)) == len(re.findall(r"(?<!\\)\}", text))
+
+
+def test_a_table_for_a_paper_hid_that_its_numbers_are_not_reliable():
+    run = evaluate(Constant(3), names=["a"], dataset=data(20), attacks="fgsm", eps="0.05")
+
+    for text in (markdown([run]), latex([run])):
+        assert "Not reliable: a (clean accuracy is not above chance)." in text
+
+
+def test_a_table_for_a_paper_hid_that_rejected_images_count_as_robust():
+    model = switched_off(linear(), 9)
+    run = evaluate(model, dataset=data(10), attacks="fgsm", eps="0.05", rejects=True)
+
+    assert "rejected only under attack counts as robust" in markdown([run])
+
+
+def test_a_caption_says_which_model_was_attacked_by_what():
+    """It named all attacks of all runs, as if each had been tried on every model."""
+    runs = [
+        evaluate(model, names=[name], dataset=data(10), attacks=attack, eps="0.05")
+        for model, name, attack in ((linear(), "a", "fgsm"), (cnn(), "b", "pgd:steps=2"))
+    ]
+
+    assert "the worst case under fgsm (a); pgd:steps=2 (b), an" in markdown(runs)
+    assert "the worst case under fgsm, an" in markdown(runs[:1])
 
 
 def test_a_median_distance_has_its_own_interval_and_a_column_of_the_headline():
