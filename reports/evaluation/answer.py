@@ -33,7 +33,7 @@ def answer(board: Board) -> Answer:
     sentence = _of_several(board, ranked) if several else _of_one(board, leading.threat, ranked)
     if several and _without_verdict(board, ranked):
         sentence = f"Counting images without a verdict as wrong: {sentence}"
-    if not _unreliable(board, leading.threat).isdisjoint(ranked.models[:2]):
+    if not _unreliable(board, leading.threat).isdisjoint(_named(ranked)):
         sentence = f"Not reliable: {sentence}"
     support = _support(board, leading.threat, ranked)
     return Answer(_unbroken(sentence), support, _attacker(board, leading), leading.rule, comments)
@@ -57,8 +57,18 @@ def _of_one(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
     return f"{cell.model}: {accuracy} under the attacks tried (95 %: {cell.interval}, n = {cell.n:,})."
 
 
+def _alike(ranked: Ranking) -> list[str]:
+    """The models that the test does not tell apart from the best; that need not be the next ones."""
+    return [pair.second for pair in ranked.pairs if pair.first == ranked.models[0] and not pair.told_apart]
+
+
+def _named(ranked: Ranking) -> list[str]:
+    """The models that the sentence names: the best, and the next of those that may be as good."""
+    return [*ranked.models[:1], *(_alike(ranked) or ranked.models[1:])[:1]]
+
+
 def _of_several(board: Board, ranked: Ranking) -> str:
-    first, second = ranked.models[:2]
+    first, second = _named(ranked)
     best, next_best = (board.worst(model, ranked.threat) for model in (first, second))
     assert best is not None
     assert next_best is not None
@@ -72,7 +82,7 @@ def _of_several(board: Board, ranked: Ranking) -> str:
     if pair.told_apart:
         ahead = f"{points(pair.difference.value)} points ({_range(pair)}) above {second}"
         return f"{first} is the most robust: {best.percent} at {ranked.threat}, {ahead}."
-    others = [model for model in ranked.models[2:] if not ranked.pair(first, model).told_apart]
+    others = _alike(ranked)[1:]
     more = f" and {len(others)} other{'s' if len(others) > 1 else ''}" if others else ""
     whose = "the difference of the first two" if others else "their difference"
     return (

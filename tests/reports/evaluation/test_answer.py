@@ -11,6 +11,7 @@ from robustkit.reports.shared.words import DASH
 from robustkit.checks import Check
 from robustkit.evidence.run import Run
 from robustkit.evidence.sample_rows import SampleRows
+from tests.comparison.test_compare import Remembering, run_of
 
 LINF = (("Linf", 0.1, "0.1"),)
 RADII = (("Linf", 1 / 255, "1/255"), ("Linf", 8 / 255, "8/255"), ("Linf", 16 / 255, "16/255"))
@@ -71,6 +72,17 @@ def test_models_with_the_same_verdicts_cannot_be_told_apart(make_run: Callable[.
 
     assert "do not differ significantly" in answer(board).sentence
     assert [ranking(board, board.threats[0]).place(model) for model in ("a", "b")] == [f"1{DASH}2"] * 2
+
+
+def test_a_model_was_the_most_robust_although_the_third_may_be_as_good() -> None:
+    # The second is wrong wherever the first is, and on ten images more; the third errs on other images.
+    right = {"first": range(30), "second": range(20), "third": [*range(10), *range(51, 60)]}
+    names = list(right)
+    runs = [run_of(Remembering(right[name]), names=[name]) for name in names]
+
+    sentence = answer(boards(runs)[0]).sentence.replace("\xa0", " ")
+
+    assert sentence.startswith("first (50.0 %) and third (31.7 %) do not differ significantly at Linf 0.02")
 
 
 def test_differences_are_those_of_the_table(make_run: Callable[..., Run]) -> None:
