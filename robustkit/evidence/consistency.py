@@ -21,6 +21,7 @@ from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 _DISTANCES = {"Linf": "linf", "L2": "l2", "L1": "l1", "L0": "l0"}
 _SLACK = 1 + 1e-9  # distances are rounded when they are stored
+_ROUNDED = 1 + 1e-5  # the sums of a large image are rounded, too
 _SHOWN = 5  # image numbers in a sentence
 
 
@@ -67,10 +68,20 @@ def _wrong_rows(part: Part, *, always_answers: bool) -> dict[str, NDArray[np.boo
         "a correctly classified image counts as wrong": clean_wrong & (clean_pred == label),
         "a wrongly classified image was attacked": ~clean_wrong & (clean_pred != label) & ~error,
         "a broken image is still classified as its label": broken & (adv_pred == label),
+        "a broken image has no wrong class": broken & attacked & (adv_pred < 0),
         "a robust image is classified as another class": robust & attacked & (adv_pred != label) & ~no_class,
         "an adversarial example is farther away than eps": away,
+        "an adversarial example has distances that no image has": attacked & ~_possible_distances(part),
         "fewer than no passes were made": (forwards < 0) | (backwards < 0),
     }
+
+
+def _possible_distances(part: Part) -> NDArray[np.bool_]:
+    """Which rows have distances as an image has them, of any size: Linf <= L2 <= L1, and L2 squared <= Linf * L1."""
+    linf, l2, l1, l0 = (column(part, name).astype(float) for name in _DISTANCES.values())
+    ordered = (linf >= 0) & (linf <= l2 * _ROUNDED) & (l2 <= l1 * _ROUNDED) & (l0 >= 0)
+    unknown = np.isnan(linf) | np.isnan(l2) | np.isnan(l1)
+    return np.asarray((ordered & (l2 * l2 <= linf * l1 * _ROUNDED)) | unknown, bool)
 
 
 def _contradict(parts: Sequence[Part]) -> bool:
