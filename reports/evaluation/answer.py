@@ -41,12 +41,22 @@ def answer(board: Board) -> Answer:
 
 def _unreliable(board: Board, threat: ThreatLabel) -> set[str]:
     """Models that failed a check, at this threat or as a whole."""
-    return {
-        names.get(printable(check.model), check.model)
+    failed = [
+        (names.get(printable(check.model), check.model), check)
         for run, names in zip(board.runs, board.names, strict=True)
         for check in run.checks
         if check.status == "failed" and check.threat in ("", str(threat))
-    }
+    ]
+    return {
+        model for model, check in failed
+        # Attacks that failed make an accuracy too high, and 0 is not; that the model answers otherwise later counts.
+        if not (check.threat and _is_least(board.worst(model, threat)) and check.name != "fresh_answers")
+    }  # fmt: skip
+
+
+def _is_least(cell: ResultRow | None) -> bool:
+    """Whether no attack can lower an accuracy."""
+    return cell is not None and not (cell.correct or cell.errors)
 
 
 def _of_one(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
@@ -108,6 +118,11 @@ def _support(board: Board, threat: ThreatLabel, ranked: Ranking) -> str:
         return ""
     clean = board.clean(cell.model)
     before = f" Without an attack, {cell.model} classifies {clean.correct:,} correctly." if clean else ""
+    if _is_least(cell):
+        return (
+            f"Of {cell.n:,} images, {cell.model} classifies none correctly under every attack tried; no attack can "
+            f"lower that.{before}"
+        )
     certified = board.certified(cell.model, threat)
     correctly = "correctly or rejects them" if cell.model in board.rejecting else "correctly"
     least = f" At least {certified.correct:,} are certified." if certified else ""

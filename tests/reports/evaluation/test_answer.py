@@ -124,3 +124,19 @@ def test_a_headline_that_names_a_model_with_a_failed_check_is_called_not_reliabl
     sentence = answer(boards([replace(run, checks=(failed,))])[0]).sentence
 
     assert sentence.startswith("Not reliable: ") == unreliable
+
+
+@pytest.mark.parametrize(
+    ("name", "threat", "unreliable"),
+    [("black_box_wins", "Linf 0.1", False), ("fresh_answers", "Linf 0.1", True), ("clean_accuracy", "", True)],
+)
+def test_an_accuracy_of_0_was_called_not_reliable_because_an_attack_failed(
+    name: str, threat: str, unreliable: bool, make_run: Callable[..., Run]
+) -> None:
+    run = make_run(n=40, models=("a",), threats=LINF)
+    none = run.results.assign(correct=run.results["correct"].mask(run.results["role"] == "worst-case", 0))
+    failed = Check("a", threat, name, "Title", "quick", "failed", "invalidating", "Finding.")
+    found = answer(boards([replace(run, results=none, checks=(failed,))])[0])
+
+    assert found.sentence.startswith("Not reliable: ") == unreliable
+    assert "classifies none correctly under every attack tried; no attack can lower that." in found.support
