@@ -74,9 +74,13 @@ def _caption(board: Board) -> str:
     return " ".join([
         f"Accuracy on {f'{images.dataset} {images.split}'.strip()}, n = {images.n}, in brackets 95 % intervals"
         f"{''.join(f'; {text}' for text in words)}.{unfinished}",
-        *(text[0].upper() + text[1:] for text in rejection.notes(board)),
-        *check_summary(board).unreliable,
+        *caveats(board),
     ])  # fmt: skip
+
+
+def caveats(board: Board) -> list[str]:
+    """Sentences without which the accuracies of a table mislead: what rejections count as, and what is not reliable."""
+    return [*(text[0].upper() + text[1:] for text in rejection.notes(board)), *check_summary(board).unreliable]
 
 
 def _attacks(board: Board) -> str:

@@ -18,8 +18,9 @@ from robustkit.statistics.randomized_smoothing import ABSTAINS
 from ..shared.csv import csv_text
 from ..shared.terminal import empty_table, plain_text, wide_enough
 from ..shared.words import UNKNOWN, per_image, printable
+from .board import boards
 from .json_form import json_rows, json_text
-from .plain_tables import PlainTable, as_latex, as_markdown
+from .plain_tables import PlainTable, as_latex, as_markdown, caveats
 from .result_rows import ResultRow, distance_text, result_rows
 from .terminal import table_text
 
@@ -71,7 +72,7 @@ def _all_rows(run: Run) -> PlainTable:
         f"Accuracy on {data}, n = {identity['n']}. worst-case: classified correctly without an attack and under "
         f"every attack of the run, an upper bound on robust accuracy.{unfinished}"
     )
-    return PlainTable(caption, header, lines)
+    return PlainTable(" ".join([caption, *caveats(boards([run])[0])]), header, lines)
 
 
 def _measured(row: ResultRow) -> list[str]:

@@ -69,7 +69,7 @@ def test_latex_is_a_table_with_balanced_groups(run):
 def test_a_table_for_a_paper_hid_that_its_numbers_are_not_reliable():
     run = evaluate(Constant(3), names=["a"], dataset=data(20), attacks="fgsm", eps="0.05")
 
-    for text in (markdown([run]), latex([run])):
+    for text in (markdown([run]), latex([run]), shown_table(run, "markdown"), shown_table(run, "latex")):
         assert "Not reliable: a (clean accuracy is not above chance)." in text
 
 
