@@ -117,13 +117,22 @@ def _filled(part: Path, sources: Sequence[Store]) -> tuple[str, ...]:
             _copy_answers(source, target, identity)
         entries = joined_manifest(names, manifests, identity)
         target.set_manifest(**entries, finished=None)
-        missing = tuple(_missing(summarised(target, part)))
+        missing = tuple(_missing(_summarised(target, part, sources)))
         if not missing:
             finished = [manifest.get("shard", manifest)["finished"] for manifest in manifests]
             target.set_manifest(finished=max(finished) if all(finished) else now())
     finally:
         target.close()
     return missing
+
+
+def _summarised(target: Store, part: Path, sources: Sequence[Store]) -> Run:
+    try:
+        return summarised(target, part)
+    except UserError:
+        for source in sources:  # the error would name the hidden folder, which is gone by then
+            summarised(source, source.folder or part)
+        raise
 
 
 def _notes(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:

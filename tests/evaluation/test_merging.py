@@ -165,6 +165,17 @@ def test_rows_that_contradict_each_other_are_refused(statement, first, tmp_path)
         merge([first, tmp_path / "b"], tmp_path / "merged")
 
 
+def test_a_damaged_run_is_named_and_not_the_hidden_folder_of_the_merge(first, tmp_path):
+    run(tmp_path / "b", models=["cnn"], attacks="fgsm")
+    with sqlite3.connect(tmp_path / "b" / "run.sqlite") as store:
+        store.execute("DELETE FROM attacked WHERE sample = (SELECT min(sample) FROM picture)")
+    store.close()
+    with pytest.raises(UserError, match="was damaged or changed") as refused:
+        merge([first, tmp_path / "b"], tmp_path / "merged")
+
+    assert str(refused.value).startswith(str(tmp_path / "b" / "run.sqlite"))
+
+
 def test_a_folder_that_exists_is_left_alone(first, tmp_path):
     with pytest.raises(UserError, match="another --out"):
         merge([first, first], tmp_path)
