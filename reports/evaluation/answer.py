@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from robustkit.evidence.own_features import OWN_FEATURES, own_features
+
 from ..shared.words import in_plain_words, percent, point_range, points, printable
 from .board import Board
 from .corruption_mean import answer_on_corruptions
@@ -30,6 +32,8 @@ def answer(board: Board) -> Answer:
         return Answer(_unbroken(sentence), support, _attacker(board, None), "", comments)
     ranked = ranking(board, leading.threat)
     several = len(ranked.models) > 1
+    if several and own_features(run.manifest["identity"] for run in board.runs):
+        comments.append(OWN_FEATURES)
     sentence = _of_several(board, ranked) if several else _of_one(board, leading.threat, ranked)
     if several and _without_verdict(board, ranked):
         sentence = f"Counting images without a verdict as wrong: {sentence}"

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import pandas as pd
 
 from robustkit.errors import UserError
+from robustkit.evidence.own_features import OWN_FEATURES, own_features
 from robustkit.evidence.reading import load_run
 from robustkit.evidence.run import Run
 from robustkit.primitives.threat import MINIMUM
@@ -224,6 +225,8 @@ def _notes(models: Sequence[Contestant]) -> Iterator[str]:
         yield f"The runs used different attacks or settings of them, which may be the difference ({'; '.join(texts)})."
     if not all(check_same_images(first, second) for first, second in combinations(models, 2)):
         yield "The runs have different numbers of images; each pair is tested on those in both; their labels agree."
+    if own_features(each.run.manifest["identity"] for each in models):
+        yield OWN_FEATURES
     if rejecting := ", ".join(each.name for each in models if each.rejects):
         yield (
             f"With rejections (--rejects): {rejecting}. There an image that is rejected only under attack counts as "

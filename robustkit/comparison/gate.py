@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 from robustkit.errors import UserError, unknown
 from robustkit.evidence.checked import SWITCHED_OFF, level_of, unmade
+from robustkit.evidence.own_features import OWN_FEATURES, own_features
 from robustkit.evidence.reading import load_run
 from robustkit.evidence.run import Run
 from robustkit.evidence.union import UNION
@@ -84,9 +85,10 @@ def gate(
     ]  # fmt: skip
     notes = [_unchecked(judged)]
     if baseline is not None:
-        tests = [*_drops(models, contestants([_with_radii(_loaded(baseline))]), most)]
+        before = _with_radii(_loaded(baseline))
+        tests = [*_drops(models, contestants([before]), most)]
         checks += _judged_drops(tests, most)
-        notes.append(_coarse(tests, most))
+        notes += [_coarse(tests, most), OWN_FEATURES if own_features([before.manifest["identity"]]) else ""]
     if not allow_unreliable:
         for model in models:
             threats = [each for each in conditions if isinstance(each, Condition)]

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from robustkit.reports.evaluation.answer import answer
+from robustkit.reports.evaluation.board import boards
 from torch import nn
 
 import robustkit
-from robustkit import UserError, compare, evaluate
+from robustkit import UserError, compare, evaluate, gate
 from robustkit.comparison.compare import _letters
 from tests.networks import Constant, switched_off
 from tests.small import cnn, data, evaluated, linear
@@ -94,6 +96,19 @@ def test_rejections_are_noted():
     (note,) = compare(run_of(switched_off(linear(), 9), names=["a"], rejects=True), run_of(linear(), names=["b"])).notes
 
     assert note.startswith("With rejections (--rejects): a. ")
+
+
+def test_distances_of_each_models_own_features_were_ranked():
+    """The page of lpips says that such numbers cannot rank models; the commands ranked them without a word."""
+    runs = [
+        run_of(model, names=[name], count=6, attacks="ppgd:steps=2", norm="lpips", eps="0.2")
+        for name, model in (("a", cnn()), ("b", cnn().double()))
+    ]
+
+    assert any("cannot rank models" in note for note in compare(*runs).notes)
+    assert "cannot rank models" in gate(runs[1], baseline=runs[0]).note
+    assert any("cannot rank models" in each for each in answer(boards(runs)[0]).comments)
+    assert not any("cannot rank" in note for note in compare(run_of([linear(), cnn()])).notes)
 
 
 def test_gradients_straight_through_are_another_attack():
