@@ -93,13 +93,14 @@ def graded(*, failed: bool, warning: bool) -> Status:
     return "failed" if failed else "warning" if warning else "ok"
 
 
-def graded_share(found: int, images: int, *, noted: float, wrong: float) -> Status:
-    """The status of a rule that found something on two images or more, by the lower end of the interval of their share.
+def surely_more(found: int, images: int, share: float, fewest: int = _FEWEST) -> bool:
+    """Whether more than a share of all images shows what was found, by the lower end of the interval of its share."""
+    return found >= fewest and proportion(found, images).low > share
 
-    Without images it is "ok".
-    """
-    many, low = found >= _FEWEST, proportion(found, images).low
-    return graded(failed=many and low > wrong, warning=many and low > noted)
+
+def graded_share(found: int, images: int, *, noted: float, wrong: float) -> Status:
+    """The status of a rule that found something on so many images; without any it is "ok"."""
+    return graded(failed=surely_more(found, images, wrong), warning=surely_more(found, images, noted))
 
 
 def reaches(level: Level, asked: Level) -> bool:

@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from robustkit.checks.black_box_wins import gradient_attacks
-from robustkit.checks.check import Finding, Rule, not_run
+from robustkit.checks.check import Finding, Rule, not_run, surely_more
 from robustkit.checks.facts import ModelFacts, ProbeRecord, RunThreat
 from robustkit.checks.local_loss import LocalLoss
 from robustkit.checks.probing import REFUSED, ProbeBench, RunAttacks, Wanted
 from robustkit.checks.survivors import why_no_gradients
 from robustkit.primitives import losses
 from robustkit.primitives.protocol import TrialCost
-from robustkit.statistics.intervals import proportion
 
 _COUNT = 12
 _STREAM = 0x434F4E53
@@ -108,13 +107,13 @@ def _finding(place: RunThreat, wanted: list[Wanted], facts: ModelFacts) -> Findi
         return Finding(place.text, "not_applicable", "The losses of these attacks cannot be computed alone.")
     name = max(asked, key=lambda each: sum(row.outcome for row in asked[each]))
     bad = tuple(row.sample for row in asked[name] if row.outcome)
-    low = proportion(len(bad), len(asked[name])).low if bad else 0.0
     text = (
         f"around {len(bad)} of {len(asked[name])} images the loss of {name} does not rise with the margin "
         "(rank correlation of 0 or less)."
     )
     numbers = {"inconsistent": len(bad), "images": len(asked[name])}
-    return Finding(place.text, "warning" if low > _MOST else "ok", text, bad, numbers)
+    many = surely_more(len(bad), len(asked[name]), _MOST)
+    return Finding(place.text, "warning" if many else "ok", text, bad, numbers)
 
 
 RULE = Rule(

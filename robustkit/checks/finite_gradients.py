@@ -8,13 +8,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from robustkit.checks.check import Finding, Rule, graded, not_run
+from robustkit.checks.check import Finding, Rule, graded, not_run, surely_more
 from robustkit.checks.facts import ModelFacts, ProbeRecord
 from robustkit.checks.local_loss import LocalLoss
 from robustkit.checks.probing import REFUSED, ProbeBench, RunAttacks, Wanted
 from robustkit.checks.survivors import why_no_gradients
 from robustkit.primitives.protocol import TrialCost
-from robustkit.statistics.intervals import proportion
 
 _COUNT = 32
 _STREAM = 0x46494E49
@@ -57,8 +56,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
         yield Finding("", "not_applicable", "No gradient reaches the image.")
         return
     broken = tuple(row.sample for row in rows if row.outcome)
-    low = proportion(len(broken), len(rows)).low if rows else 0.0
-    status = graded(failed=len(broken) > 1 and low > _MOST, warning=bool(broken))
+    status = graded(failed=surely_more(len(broken), len(rows), _MOST), warning=bool(broken))
     text = f"{len(broken)} of {len(rows)} images have a gradient that is NaN or infinite."
     yield Finding("", status, text, broken, {"broken": len(broken), "images": len(rows)})
 

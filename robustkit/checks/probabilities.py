@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from robustkit.checks.check import Finding, Rule
+from robustkit.checks.check import Finding, Rule, surely_more
 from robustkit.checks.facts import ModelFacts
 from robustkit.classifier.rejection import of_classes
 from robustkit.classifier.sanity_checks import in_unit_range, looks_like_probabilities
-from robustkit.statistics.intervals import proportion
 
 # Images, and the share of them, whose two largest outputs are equal: numbers of 16 bits sometimes are.
 _FEWEST, _FEW = 3, 0.02
@@ -42,7 +41,7 @@ def _other(answers: list[Tensor], facts: ModelFacts) -> Finding:
     numbers = {"tied": tied, "images": images}
     if not facts.gradients_followed:
         return Finding("", "ok", "No attack follows gradients of the model's outputs.", (), numbers)
-    if tied >= _FEWEST and proportion(tied, images).low > _FEW:
+    if surely_more(tied, images, _FEW, _FEWEST):
         text = (
             f"on {tied} of {images} clean images the two largest outputs are equal, as where outputs are clipped, "
             "rounded or counted; there the order of the classes decides, and no gradient leads on."

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from robustkit.checks.attack_columns import AttackColumns
-from robustkit.checks.check import Finding, Rule
+from robustkit.checks.check import Finding, Rule, surely_more
 from robustkit.checks.facts import ModelFacts
 from robustkit.checks.image_set import ImageSet
-from robustkit.statistics.intervals import proportion
 
 _LATE = 0.75  # of the steps
 _FEWEST_STEPS = 8
@@ -36,8 +35,7 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
             yield Finding(place.text, "not_applicable", "No attack with gradients ran alone for eight steps or more.")
             continue
         name, images, standing = max(measured, key=lambda each: (len(each[1]), each[0]))
-        low = proportion(len(images), standing).low if standing else 0.0
-        rising = len(images) >= _FEWEST and low > _MOST
+        rising = surely_more(len(images), standing, _MOST, _FEWEST)
         text = (
             f"of the {standing} images that neither the other attacks nor three quarters of the steps of {name} broke, "
             f"the last quarter of its steps broke {len(images)}."

@@ -7,15 +7,13 @@ every attack and every loss, and names them.
 from collections.abc import Iterator
 
 from robustkit.checks.black_box_wins import MASKED
-from robustkit.checks.check import Finding, Rule, graded
+from robustkit.checks.check import Finding, Rule, graded, surely_more
 from robustkit.checks.facts import ModelFacts, RunThreat
 from robustkit.checks.image_set import ImageSet
-from robustkit.statistics.intervals import proportion
 
 PROBE = "zero gradients in "  # the name of the rows that an attack leaves, before its own
 _STEPS = 1
 _MOST = 0.05  # share of the images that gradients left
-_FEWEST = 2
 
 
 def judge(facts: ModelFacts) -> Iterator[Finding]:
@@ -37,13 +35,11 @@ def judge(facts: ModelFacts) -> Iterator[Finding]:
 
 
 def _finding(place: RunThreat, left: ImageSet, blind: ImageSet) -> Finding:
-    low = proportion(len(blind), len(left)).low if left else 0.0
-    many = len(blind) >= _FEWEST and low > _MOST
     text = (
         f"of the {len(left)} images that attacks with gradients did not break, {len(blind)} had gradients that are "
         f"exactly zero in half of the steps or more{', so these attacks say nothing about them' if blind else ''}."
     )
-    status = graded(failed=many, warning=bool(blind))
+    status = graded(failed=surely_more(len(blind), len(left), _MOST), warning=bool(blind))
     return Finding(place.text, status, text, tuple(sorted(blind)), {"left": len(left), "zero": len(blind)})
 
 
