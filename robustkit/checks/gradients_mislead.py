@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 from robustkit.checks.black_box_wins import MASKED, broken_images, gradient_attacks
-from robustkit.checks.check import Finding, Rule, Status, not_run
+from robustkit.checks.check import Finding, Rule, Status, not_run, surely_more
 from robustkit.checks.facts import ModelFacts, NearRow, RunThreat
 from robustkit.checks.gradient_sample import PROBE, SampledGradients, reasons, without_crooked
 from robustkit.checks.probing import REFUSED, Wanted
@@ -23,7 +23,6 @@ from robustkit.checks.survivors import at_least, points_too_high
 from robustkit.classifier.logit_sizes import units
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.trust import CleanGradient, Doubt, RandomStep, doubt, together, wrong_together
-from robustkit.statistics.intervals import proportion
 
 _WORDS: dict[Doubt, str] = {
     "hides": "values at which the gradient is exactly zero move the logits",
@@ -37,10 +36,9 @@ _WORDS: dict[Doubt, str] = {
 # How many times what a gradient predicts may be gained: where little is left to gain, honest networks bend as much. In
 # L1 a single value moves as far as the whole radius.
 _MISSED, _MISSED_IN_L1 = 4.0, 8.0
-_MOST = 0.05  # share of images; one in a hundred can be a flat spot of an honest network
+_MOST = 0.05  # share of images; one in forty can be a flat spot of an honest network
 # Smaller radii, and pixels under a mask, may change the logits of an ordinary network too little to test its gradients.
 _LEAST_RADIUS = {"Linf": 0.001, "L2": 0.01, "L1": 0.1}
-_FEWEST = 2  # of a sample, whose share must be more than that with a confidence of 95 %
 _TOO_HIGH = "model's gradients are probably masked, and then the reported robust accuracy is too high."
 _ONE_DRAW = ", with the same random draw in every query"
 
@@ -61,8 +59,13 @@ class FollowedGradients(NamedTuple):
     def masked(self) -> bool:
         """Whether no honest network has this, and robust accuracy may be too high by more than a few images."""
         return self.many(self.standing) and (
-            self.many(self.blamed) or wrong_together(self.together) or self.many(len(self.untested))
+            (self.doubted and self.many(self.blamed)) or wrong_together(self.together) or self.many(len(self.untested))
         )
+
+    @property
+    def doubted(self) -> bool:
+        """Whether gradients mislead on more than one image in twenty, with a confidence of 95 %."""
+        return surely_more(len(self.misled), self.images, _MOST)
 
     def many(self, count: int) -> bool:
         """Whether so many of the images are more than a few."""
@@ -162,7 +165,7 @@ def _sampled(facts: ModelFacts, wanted: Wanted) -> Finding:
         return Finding(wanted.place.text, "not_applicable", f"{why} reaches the image.")
     seen = SampledGradients.of(rows)
     misled, broken, images = len(seen.misled), len(seen.broken), max(len(rows), 1)
-    masked = misled >= _FEWEST and proportion(misled, images).low > _MOST
+    masked = surely_more(misled, images, _MOST)
     points, grade = points_too_high(facts, wanted.place, broken, images)
     weak = grade == "failed"
     looked_at = f"of {len(rows)} survivors that were looked at{_ONE_DRAW * facts.randomized},"
@@ -238,7 +241,9 @@ def _text(counts: FollowedGradients) -> str:
             else "The"
         )
         sentences.append(f"{attacked} {_TOO_HIGH}")
-    elif counts.many(len(counts.misled)):
+    elif counts.misled and not counts.doubted:
+        sentences.append("On so few images, this also happens on networks without masked gradients.")
+    elif counts.misled:
         sentences.append("Attacks broke nearly all of these images, so robust accuracy is hardly too high.")
     elif 2 * counts.lost > counts.images:
         sentences.append(f"On {counts.lost} images the small random steps were too small to test the gradient.")

@@ -172,3 +172,16 @@ def test_logits_of_16_bits_hide_small_changes_of_an_ordinary_network():
     (of_32_bits,) = judge(facts(nearness=blank(10), logits=(logits + np.float32(1e-6),)))
 
     assert (finding.status, of_32_bits.status) == ("ok", "failed")
+
+
+@pytest.mark.parametrize(
+    ("misled", "images", "status"),
+    [(2, 16, "ok"), (3, 16, "failed"), (2, 39, "ok"), (4, 39, "ok"), (5, 39, "failed"), (2, 5, "failed")],
+)
+def test_two_flat_spots_are_no_masked_gradients(misled, images, status):
+    """A CNN on MNIST was not reliable at L1 1, because the gradients of 2 of 39 images mislead."""
+    (finding,) = judge(facts(nearness=turning(*range(misled), of=images)))
+
+    assert finding.status == status
+    assert ("also happens on networks without masked gradients" in finding.text) == (status == "ok")
+    assert len(finding.images) == misled
