@@ -17,8 +17,10 @@ from robustkit.primitives.ascent import Ascent, step_unit
 from robustkit.primitives.protocol import Seen, State, TrialCost, Trials
 from robustkit.primitives.rows import along
 
+from .._schedules import at
 from .._starts import random_direction
 from ._checkpoints import Checkpoints, CheckpointState
+from ._lead import Lead, allowed
 from ._stages import BallStage, shrinking, staged_step
 from .apgd_l1 import SparseState, published, sparse_begin, sparse_cost, sparse_step
 
@@ -33,6 +35,13 @@ class ApgdState(CheckpointState):
 
 
 @dataclass(frozen=True)
+class PacedState(ApgdState):
+    """The state of a search that may be given up."""
+
+    lead: Lead
+
+
+@dataclass(frozen=True)
 class APGD(Ascent):
     """Auto-PGD in Linf, L2 or L1, or in a frame.
 
@@ -42,12 +51,15 @@ class APGD(Ascent):
         rho: share of steps that must raise the loss for the step size to stay.
         start_radius: radius of the ball in which the search begins, in units of eps; it is then halved in stages until
             it is eps (`_stages.py`). None is as published: 1, and in L1 stages of 3, 2 and 1.
+        pace: a search is given up where n fifths of its steps leave more than this share to the power of n of the
+            margin at its start; None lets every search run to its end. Not in L1, nor with `start_radius`.
     """
 
     _: KW_ONLY
     steps: int = 100
     rho: float = 0.75
     start_radius: float | None = None
+    pace: float | None = None
 
     norms = ("Linf", "L2", "L1", "frame")
     keeps_best = True
@@ -58,6 +70,12 @@ class APGD(Ascent):
         self.at_least_or_none(1.0, "start_radius")
         if self.start_radius is not None and self.ball.norm == "frame":
             raise UserError("APGD: in a frame values are free, so there is no larger ball; leave start_radius out.")
+        self.at_least_or_none(0.0, "pace")
+        if self.pace is not None and (self.ball.norm == "L1" or len(self._stages) > 1):
+            raise UserError(
+                f"{type(self).__name__}: pace compares margins in one ball, and this search begins in a larger one; "
+                "leave pace out in L1 and with start_radius."
+            )
 
     @property
     def cost(self) -> TrialCost:
@@ -85,7 +103,8 @@ class APGD(Ascent):
     def init(self, trials: Trials) -> State:
         if self.ball.norm == "L1":
             return sparse_begin(trials, self.ball, self._stages)
-        return self._searches[0].begin_at(trials, self.random_start(trials))
+        begun = self._searches[0].begin_at(trials, self.random_start(trials))
+        return begun if self.pace is None else PacedState(**vars(begun), lead=Lead.begin(begun.best_loss))
 
     def random_start(self, trials: Trials, draw: Tensor | int = 0) -> Tensor:
         """`[B, *S]` random noise scaled to the radius of the first ball, around the images (Linf and L2)."""
@@ -107,7 +126,14 @@ class APGD(Ascent):
         here = torch.where(along(halved, after.best), after.best, state.query)
         grad = torch.where(along(halved, after.best), after.best_grad, seen.grad)
         query = self._moved(state, here, grad, after.step_size)
-        return ApgdState(**(vars(after) | {"query": query}), old=here)
+        moved = ApgdState(**(vars(after) | {"query": query}), old=here)
+        return self._paced(state, seen, moved) if isinstance(state, PacedState) else moved
+
+    def _paced(self, state: PacedState, seen: Seen, moved: ApgdState) -> PacedState:
+        assert self.pace is not None
+        lead = state.lead.after(state, seen)
+        given_up = lead.least > lead.first * at(state.queries, allowed(self.pace, self.steps), lead.first)
+        return PacedState(**(vars(moved) | {"done": moved.done | given_up}), lead=lead)
 
     def _moved(self, state: ApgdState, here: Tensor, grad: Tensor, step_size: Tensor) -> Tensor:
         x = state.trial.x

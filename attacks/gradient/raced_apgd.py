@@ -24,6 +24,7 @@ from robustkit.primitives.rows import along, surely_none
 
 from .._schedules import at, table
 from ._halving import Timetable, Turn, rounds, timetable
+from ._lead import allowed
 from ._rivals import Rivals
 from .apgd import APGD, ApgdState
 from .soft_apgd import widths
@@ -47,7 +48,8 @@ class RacedAPGD(ClasswiseAttack, HookedAttack, Ascent):
         short: gradient steps towards each of them, from a random point. Each round halves the classes and doubles the
             steps.
         pace: an image leaves the race where round n, counted from 1, leaves this share to the power of n, or more, of
-            its lead over the nearest class; None lets every image stay to the end.
+            its lead over the nearest class. Then each fifth of the long search counts as a round, after the first.
+            None lets every image stay to the end.
         widest: width of the smooth transition at a kink in the first round, as a share of the largest absolute value
             among the layer's inputs.
         narrowest: the same in the long search; each round multiplies the width by the same factor.
@@ -135,6 +137,8 @@ class RacedAPGD(ClasswiseAttack, HookedAttack, Ascent):
             moved = self._next(state.trial, self._timetable.at(queries), rivals).where(ended & goes_on, moved)
             if self.pace is not None:
                 goes_on &= ~(ranked & self._too_far(self.pace, rivals, now.round + 1))
+        if self.pace is not None:
+            goes_on &= ~self._falls_behind(self.pace, rivals, moved, now)
         return RaceState(**(vars(moved) | {"queries": queries, "done": ~goes_on}), rivals=rivals)
 
     def _next(self, trials: Trials, then: Turn, rivals: Rivals) -> ApgdState:
@@ -147,8 +151,14 @@ class RacedAPGD(ClasswiseAttack, HookedAttack, Ascent):
 
     def _too_far(self, pace: float, rivals: Rivals, ended: Tensor) -> Tensor:
         """`[B]` whether so many rounds left too much of the lead over the nearest class."""
-        allowed = at(ended, _powers(pace, self._timetable.rounds), rivals.losses)
-        return rivals.losses[:, 0] <= allowed * rivals.clean_losses[:, 0]
+        most = at(ended, _powers(pace, self._timetable.rounds), rivals.losses)
+        return rivals.losses[:, 0] <= most * rivals.clean_losses[:, 0]
+
+    def _falls_behind(self, pace: float, rivals: Rivals, moved: ApgdState, now: Turn) -> Tensor:
+        """`[B]` whether so many fifths of the long search left too much of the lead over its class."""
+        last = self._timetable.rounds - 1
+        most = at(now.since, allowed(pace, self.steps, last - 1), rivals.losses)
+        return (now.round == last) & (moved.best_loss <= most * rivals.clean_losses[:, 0])
 
     def _classes(self, logits: Tensor, state: RaceState) -> Tensor:
         """`[B, C]` the classes in the race, as the first query ranks them; a target alone if there is one."""

@@ -42,7 +42,7 @@ class Member:
 
     name: str  # the column's name, or "column/member"
     attack: Attack
-    in_norm: Mapping[str, Attack] = field(default_factory=dict)  # norms in which it has other hyper-parameters
+    in_norm: Mapping[str, Attack] = field(default_factory=dict)  # norms in which it is another attack
     stages: Mapping[str, Stage] = field(default_factory=dict)  # of an ensemble, by norm
 
     def at(self, threat: Threat) -> Attack:

@@ -33,7 +33,7 @@ def resolved(images=5, **asked):
 def _few(brief):
     """The ensemble "few": four members, which measure nearness and attack by it."""
     labels = ("first", "second", "targeted", "square")
-    members = {norm: [stage for stage in stages(brief, norm) if stage.label in labels] for norm in ("Linf", "L2")}
+    members = {norm: [stage for stage in stages(brief, norm) if stage.label in labels] for norm in ("Linf", "L2", "L1")}
     with ensemble("few", members):
         yield
 

@@ -34,7 +34,7 @@ def first():
         yield name
 
 
-def verdicts(run, ensemble="rk-12") -> pd.Series:
+def verdicts(run, ensemble="rk-13") -> pd.Series:
     return run.samples[run.samples.attack == ensemble].set_index("sample").verdict
 
 
@@ -113,7 +113,7 @@ def test_a_gradient_next_to_zero_is_not_believed():
             return (logits == logits.amax(1, keepdim=True)) + 0.1 * (8 * logits).softmax(1)
 
     given = {"dataset": load_dataset("digits").batch(range(30)), "eps": 0.15}
-    before, now = (evaluated(Labelled(), None, attacks=name, **given) for name in ("rk-11", "rk-12"))
+    before, now = (evaluated(Labelled(), None, attacks=name, **given) for name in ("rk-11", "default"))
 
     assert before.results.correct.iloc[-1] == 2
     assert [check.name for check in before.checks if check.alarming] == ["gradients_mislead"]
@@ -130,6 +130,15 @@ def test_pixels_that_hardly_matter_are_no_masked_gradient(base):
 
     assert not [check for check in now.checks if check.alarming]
     assert now.samples.forwards.sum() == before.samples.forwards.sum()
+
+
+def test_a_member_that_is_another_attack_in_another_norm_is_described_as_that():
+    ran = evaluated(cnn(), None, dataset=digits(2), attacks="default", eps="0.01")
+    (third,) = (entry for entry in ran.manifest["identity"]["attacks"] if entry["name"] == "rk-13/third")
+
+    assert (third["attack"], third["rivals"]) == ("RacedAPGD", 4)
+    assert [third[norm]["attack"] for norm in ("L2", "L1")] == ["SoftAPGD", "SoftAPGD"]
+    assert [third[norm]["start_radius"] for norm in ("L2", "L1")] == [4, 6]
 
 
 def test_older_ensembles_are_described_as_before():
@@ -293,8 +302,8 @@ def test_at_radius_zero_every_image_survives_the_first_steps_and_no_gradient_is_
     at_zero = ran.results[ran.results.eps_text == "0"].set_index("attack")
 
     assert not ran.manifest["warnings"]
-    assert at_zero.accuracy["rk-12"] == ran.results.accuracy.iloc[0]
-    assert at_zero.forwards["rk-12"] == at_zero.forwards["rk-12/first"]
+    assert at_zero.accuracy["rk-13"] == ran.results.accuracy.iloc[0]
+    assert at_zero.forwards["rk-13"] == at_zero.forwards["rk-13/first"]
 
 
 PREDICTS_NOTHING = "predicts nothing, or less than a quarter"
@@ -314,7 +323,7 @@ PREDICTS_NOTHING = "predicts nothing, or less than a quarter"
 )
 def test_no_masked_defense_looks_robust(name, most, said, note, base):
     ran = evaluated(masked_defenses.build(name, base), None, dataset=digits(12), attacks="default", eps="0.1")
-    accuracy = ran.results.set_index("attack").accuracy["rk-12"]
+    accuracy = ran.results.set_index("attack").accuracy["rk-13"]
 
     assert accuracy <= most
     assert said in " ".join(ran.manifest["warnings"])

@@ -120,9 +120,13 @@ def test_a_round_begins_at_the_best_points_of_the_last_one():
 
 
 @pytest.mark.parametrize(
-    ("pace", "queries"), [(0.41, 8), (0.57, 8), (0.58, 8 + 8), (0.75, 8 + 8), (0.76, 8 + 8 + 9), (None, 8 + 8 + 9)]
-)
-def test_the_race_ends_where_a_round_leaves_too_much_of_the_lead(pace, queries):
+    ("pace", "queries"),
+    [
+        (0.41, 8), (0.57, 8), (0.58, 8 + 8), (0.75, 8 + 8), (0.76, 8 + 8 + 4), (0.85, 8 + 8 + 6), (0.9, 8 + 8 + 9),
+        (None, 8 + 8 + 9),
+    ],
+)  # fmt: skip
+def test_the_race_ends_where_a_round_or_a_fifth_of_the_long_search_leaves_too_much_of_the_lead(pace, queries):
     # The steep class keeps 1 - 5 * 8 * .043 / 4 = .57 = .755 ** 2 of its lead in every round; the others are far away.
     net = plane()
     with torch.no_grad():

@@ -135,3 +135,57 @@ def test_kinks_are_softened_beside_a_compiled_network(monkeypatch):
         seen = session.query(attack, attack.init(trials(x, y)))
 
     assert torch.allclose(seen.grad, gradient(attack, net, x, y), rtol=1e-4, atol=1e-6)
+
+
+def far() -> nn.Module:
+    """Three classes, whose margins of 400 and 800 a search in a ball of 0.1 lowers by 80: to 0.8 and 0.9 of them."""
+    net = nn.Linear(800, 3)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[1.0], [0.0], [0.0]]).expand(3, 800))
+        net.bias.copy_(torch.tensor([0.0, 0.0, -400.0]))
+    return net
+
+
+@pytest.mark.parametrize(
+    ("pace", "steps", "taken"), [(0.5, 20, 5), (0.85, 20, 9), (0.85, 5, 3), (0.5, 4, 2), (0.0, 1, 1), (None, 20, 20)]
+)
+def test_a_search_is_given_up_after_the_fifth_of_its_steps_that_leaves_too_much_of_the_margin(pace, steps, taken):
+    x, y = torch.full((1, 800), 0.5), torch.zeros(1, dtype=torch.long)
+    result = robustkit.attack(far(), x, y, SoftAPGD(eps=0.1, steps=steps, pace=pace))
+
+    assert int(result.backwards) == taken
+
+
+def test_towards_a_class_the_margin_over_that_class_counts():
+    x, y = torch.full((1, 800), 0.5), torch.zeros(1, dtype=torch.long)
+    result = robustkit.attack(far(), x, y, SoftAPGD(eps=0.1, steps=20, pace=0.85, loss="dlr", targets=2))
+
+    assert int(result.backwards) == 9 + 5
+
+
+def test_a_pace_of_one_gives_up_no_search():
+    net, x = cnn().eval(), images(12, 1, 8, 8)
+    y = net(x).argmax(1)
+    whole, paced = (robustkit.attack(net, x, y, SoftAPGD(eps=0.02, steps=10, pace=pace)) for pace in (None, 1.0))
+
+    assert torch.equal(whole.x_adv, paced.x_adv)
+    assert torch.equal(whole.backwards, paced.backwards)
+
+
+def test_searches_that_are_given_up_have_the_same_bits_in_any_batch():
+    net, x = cnn().eval(), images(12, 1, 8, 8)
+    y = net(x).argmax(1)
+    method = SoftAPGD(eps=0.02, steps=10, pace=0.7, restarts=2)
+    one, *others = (robustkit.attack(net, x, y, method, batch_size=size) for size in (64, 1, 7))
+
+    assert len(set(one.backwards.tolist())) > 1
+    assert all(torch.equal(one.x_adv, other.x_adv) for other in others)
+    assert all(torch.equal(one.backwards, other.backwards) for other in others)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"norm": "L1"}, {"norm": "L1", "start_radius": 1}, {"norm": "L2", "start_radius": 4}]
+)
+def test_a_pace_in_larger_balls_is_refused(setting):
+    with pytest.raises(robustkit.UserError, match="leave pace out in L1 and with start_radius"):
+        SoftAPGD(eps=1.0, pace=0.4, **setting)
