@@ -17,6 +17,7 @@ from robustkit.limits import shortened
 from robustkit.paths import no_file, user_path
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
+AVERAGES = ("state_dict_ema", "model_ema")  # timm's and torchvision's, beside the weights that were trained
 COMPILED = "_orig_mod"  # torch.compile's part, of the whole network or of a layer
 PARALLEL = "module"  # DataParallel's part, and that of averages
 SOMETIMES_STRIPPED = ("network.", "model.")  # ours, Lightning's: only if the network has no such part itself
@@ -200,10 +201,15 @@ def _unwrapped(content: object, path: Path) -> object:
         if id(content) in seen:
             raise UserError(f"{shortened(path)} has no state dict (a dict that contains itself); save one.")
         seen.add(id(content))
-        inner = next((content[key] for key in WRAPPERS if isinstance(content.get(key), Mapping)), None)
-        if inner is None:
+        found = [key for key in (*WRAPPERS, *AVERAGES) if isinstance(content.get(key), Mapping)]
+        if not found:
             break
-        content = inner
+        if len(found) > 1 and found[-1] in AVERAGES:
+            raise UserError(
+                f"{shortened(path)} has two sets of weights, {found[0]} and the averaged {found[-1]}; save the one "
+                f"that you mean in a file of its own: torch.save(torch.load(FILE)[{found[-1]!r}], OTHER)."
+            )
+        content = content[found[0]]
     return content
 
 

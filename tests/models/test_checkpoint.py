@@ -58,10 +58,20 @@ def images(channels: int, side: int, classes: int = 4) -> TensorData:
         lambda state: {"state_dict": {f"model.module.{key}": value for key, value in state.items()}},
         lambda state: {"n_averaged": torch.tensor(9)} | {f"module.{key}": value for key, value in state.items()},
         lambda state: OrderedDict((f"network.{key}", value) for key, value in state.items()),
+        lambda state: {"state_dict_ema": state},
+        lambda state: {"model_ema": {"n_averaged": torch.tensor(9)} | {f"module.{k}": v for k, v in state.items()}},
     ],
 )
 def test_a_state_dict_is_read_from_its_usual_wrappers(tmp_path, state, wrapped):
     assert_loaded(saved(wrapped(state), tmp_path), state)
+
+
+@pytest.mark.parametrize(("trained", "averaged"), [("state_dict", "state_dict_ema"), ("model", "model_ema")])
+def test_averaged_weights_beside_others_are_not_left_out_in_silence(tmp_path, state, trained, averaged):
+    """timm loads the averaged ones of such a file, and here the others were evaluated."""
+    both = saved({trained: state, averaged: {key: value * 2 for key, value in state.items()}}, tmp_path)
+    with pytest.raises(UserError, match=f"two sets of weights, {trained} and the averaged {averaged}"):
+        load(both)
 
 
 def test_safetensors_old_torch_files_and_our_own_state_dicts_are_read(tmp_path, state):
