@@ -34,7 +34,7 @@ class Ball(ABC):
     order: ClassVar[float]
     largest: ClassVar[float] = math.inf  # radius
     measure: ClassVar[str] = ""  # what a radius is a number of, where that is not the norm
-    attacks: ClassVar[str] = ""  # that are made for it, in words for messages; "" for a norm
+    attacks: ClassVar[str] = ""  # that are made for it, in words for messages; "" where most attacks are
     renders: ClassVar[bool] = False  # whether attacks query parameters of which `render` makes images
     needs_network: ClassVar[bool] = False  # whether distances are those of features, known in a session only
 

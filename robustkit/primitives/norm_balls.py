@@ -142,6 +142,7 @@ class L0(NormBall):
 
     norm = "L0"
     order = 0.0
+    attacks = "sparse_rs, sigma_zero or pgd"
 
     @staticmethod
     def length(difference: Tensor) -> Tensor:

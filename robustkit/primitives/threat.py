@@ -61,7 +61,7 @@ def norm_name(text: str) -> NormName:
 
 
 def attacks_for(norm: str) -> str:
-    """The attacks that are made for a threat which is no norm, in words; "" for a norm."""
+    """The attacks that are made for a threat, in words; "" for Linf, L2 and L1, for which ensembles are made, too."""
     return _BALLS[norm_name(norm)].attacks
 
 

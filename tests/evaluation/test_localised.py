@@ -112,6 +112,7 @@ def test_attack_objects_bring_their_mask():
     ("request_of", "sentence"),
     [
         ({"norm": "patch", "eps": "3"}, "ensemble default has no patch form; name attacks .*: patch_search"),
+        ({"norm": "L0", "eps": "3"}, "ensemble default has no L0 form; name attacks .*: sparse_rs, sigma_zero or pgd"),
         ({"norm": "frame", "eps": "3", "attacks": "autoattack"}, "ensemble autoattack has no frame form"),
         (
             {"norm": "patch", "eps": "3", "attacks": "sparse_rs", "audit": 3},

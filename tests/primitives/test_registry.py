@@ -125,8 +125,10 @@ def test_names_of_other_libraries_lead_to_the_attack(name, meant):
 
 
 def test_a_norm_that_an_attack_does_not_know_is_refused():
-    with pytest.raises(UserError, match="Square has no L0 form; it has Linf, L2, L1, so set the norm"):
+    with pytest.raises(UserError, match="Square has no L0 form; it has Linf, L2, L1; for L0 take sparse_rs, "):
         build("square", "L0", 5)
+    with pytest.raises(UserError, match=r"SparseRS has no L2 form; it has L0, .*, so set the norm to one of these"):
+        build("sparse_rs", "L2", 5)
 
 
 @pytest.mark.parametrize(("text", "value"), [("no", False), ("off", False), ("yes", True), ("TRUE", True)])
