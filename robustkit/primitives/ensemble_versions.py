@@ -257,8 +257,9 @@ _RK_13_LINF = (
     *map(_paced, _RK_12_LINF[4:6]),
     _RK_12_LINF[6],
 )
-# In L2 the other searches begin in larger balls, whose margins say nothing about a pace.
-_RK_13_L2 = (*_RK_12_L2[:3], _paced(_RK_12_L2[3]), _RK_12_L2[4], _paced(_RK_12_L2[5]), _RK_12_L2[6])
+# In L2 other searches begin in larger balls, whose margins say nothing about a pace, and behind fast waves searches
+# that lag do break images.
+_RK_13_L2 = (*_RK_12_L2[:3], _paced(_RK_12_L2[3], 0.7), *_RK_12_L2[4:])
 
 ALIASES = {"default": "rk-13"}
 
