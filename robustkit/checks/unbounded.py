@@ -7,10 +7,9 @@ fails. Ours begins at the image itself: a random start among all images would le
 from collections.abc import Iterator
 
 from robustkit.checks.attack_probe import AttackProbe
-from robustkit.checks.check import Finding, Rule, graded, not_run
+from robustkit.checks.check import Finding, Rule, graded, not_run, surely_more
 from robustkit.checks.facts import ModelFacts, RunThreat
 from robustkit.checks.probing import REFUSED, Wanted
-from robustkit.statistics.intervals import proportion
 
 EVERYTHING = RunThreat("Linf", "1")
 _SHARE = 0.01
@@ -47,8 +46,7 @@ def judged(facts: ModelFacts, wanted: Wanted, where: str, refused: str) -> Findi
     if any(row.value == REFUSED for row in rows):
         return Finding("", "not_applicable", refused)
     left = tuple(row.sample for row in rows if not row.outcome)
-    low = proportion(len(left), len(rows)).low if rows else 0.0
-    status = graded(failed=low > _chance(facts), warning=bool(left))
+    status = graded(failed=surely_more(len(left), len(rows), _chance(facts), fewest=1), warning=bool(left))
     beginning = where[0].lower() + where[1:] if left else where
     text = f"{beginning}, PGD with 100 steps did not break {len(left)} of {len(rows)} images; it should break all."
     usual = f"{beginning}, PGD broke all {len(rows)} images."
