@@ -164,7 +164,7 @@ def _explained(text: str, folder: Path | None, reading: bool) -> str:
     if "full" in text:
         return (
             f"The disk is full, so {folder} could not be {'read' if reading else 'written'}; free some space and run "
-            "the same command again" + ("." if reading else ", it continues where it stopped.")
+            "the same command again" + ("." if reading else ": an evaluation continues, a merge starts again.")
         )
     if any(words in text for words in ("readonly", "unable to open", "disk I/O", "locking protocol")):
         return (

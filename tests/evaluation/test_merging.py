@@ -13,6 +13,7 @@ from robustkit.evaluation import merging
 from robustkit.evaluation.merging import merge
 from robustkit.evidence.consistency import contradictions_in
 from robustkit.evidence.kept import check_kept
+from robustkit.evidence.opening import errors_explained
 from robustkit.host.lock import locked
 from tests.small import cnn, csv, data, evaluated, evidence, linear
 
@@ -72,6 +73,18 @@ def halved(whole, folder, keep):
         store.execute("UPDATE run SET value = 'null' WHERE key = 'finished'")
     store.close()
     return folder
+
+
+def test_a_merge_on_a_full_disk_is_not_said_to_continue(whole, tmp_path, monkeypatch):
+    def full(source, target, identity):
+        with errors_explained(target.folder):
+            raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(merging, "_copy_answers", full)
+
+    with pytest.raises(UserError, match="a merge starts again"):
+        merge([whole, whole], tmp_path / "merged")
+    assert not list(tmp_path.iterdir())
 
 
 def test_disjoint_images_of_one_plan_give_the_evidence_of_the_whole(whole, tmp_path):
