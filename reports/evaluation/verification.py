@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from robustkit.evidence.derived import CORRUPTIONS, DERIVED, PAGE
 from robustkit.evidence.run import Run
+from robustkit.paths import kind_of
 
 from .corruptions import has_corruptions
 from .files import write_files
@@ -23,7 +24,8 @@ class DerivedFile(NamedTuple):
     """One file that follows from the evidence."""
 
     name: str
-    state: Literal["equal", "different", "missing", "another version"]
+    state: Literal["equal", "different", "missing", "no file", "another version"]
+    kind: str | None  # what has its name, as "a folder"; None for nothing
 
 
 def derived_files(run: Run, folder: Path) -> list[DerivedFile]:
@@ -34,7 +36,7 @@ def derived_files(run: Run, folder: Path) -> list[DerivedFile]:
     with tempfile.TemporaryDirectory(prefix="robustkit-") as name:
         again = Path(name)
         write_files(run, again)
-        if not _same(folder / PAGE, again / PAGE):
+        if (folder / PAGE).is_file() and not _same(folder / PAGE, again / PAGE):  # a pipe would never answer
             other = called_as_on_page(run, folder / PAGE, again / PAGE)
             if other is not None:
                 write_report([other], again / PAGE)
@@ -42,20 +44,23 @@ def derived_files(run: Run, folder: Path) -> list[DerivedFile]:
 
 
 def _same(file: Path, other: Path) -> bool:
-    return file.is_file() and filecmp.cmp(file, other, shallow=False)
+    return filecmp.cmp(file, other, shallow=False)
 
 
 def _compared(run: Run, folder: Path, again: Path) -> Iterator[DerivedFile]:
     for name in (each for each in DERIVED if each != CORRUPTIONS or has_corruptions(run)):
         file = folder / name
-        if not file.is_file():
-            yield DerivedFile(name, "missing")
+        kind = kind_of(file)
+        if kind is None:
+            yield DerivedFile(name, "missing", kind)
+        elif not file.is_file():
+            yield DerivedFile(name, "no file", kind)
         elif _same(file, again / name):
-            yield DerivedFile(name, "equal")
+            yield DerivedFile(name, "equal", kind)
         elif name == PAGE and any(_other_version(run, each) for each in _DRAWN_BY):
-            yield DerivedFile(name, "another version")
+            yield DerivedFile(name, "another version", kind)
         else:
-            yield DerivedFile(name, "different")
+            yield DerivedFile(name, "different", kind)
 
 
 def _other_version(run: Run, package: str) -> bool:

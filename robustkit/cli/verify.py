@@ -83,13 +83,14 @@ def _derived_files(run: "Run", folder: Path) -> Iterator[_Finding]:
     from .wings import reports
 
     for file in reports.derived_files(run, folder):
-        yield _Finding(_WORD[file.state], f"{file.name}: {_MEANING[file.state]}")
+        yield _Finding(_WORD[file.state], f"{file.name}: {_MEANING[file.state].format(kind=file.kind)}")
 
 
-_WORD = {"equal": _PASS, "missing": _OPEN, "another version": _OPEN, "different": _FAIL}
+_WORD = {"equal": _PASS, "missing": _OPEN, "no file": _FAIL, "another version": _OPEN, "different": _FAIL}
 _MEANING = {
     "equal": "follows from the evidence, byte by byte",
     "missing": "not there; `robustkit report` writes it",
+    "no file": "is {kind}, not a file; move it away, then `robustkit report` writes the file",
     "another version": "not checked: the run was made by other versions of robustkit, numpy or pandas",
     "different": "is not what the evidence says; `robustkit report` writes it again",
 }

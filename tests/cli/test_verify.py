@@ -1,8 +1,10 @@
 """`robustkit verify`: a folder that nobody touched passes, one that somebody edited does not."""
 
+import os
 import re
 import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,12 @@ from tests.black_box.loopback import serving
 from tests.cli.conftest import DATA, MODEL
 from tests.cli.test_bad_input import refused
 from tests.small import data, linear, save
+
+
+def mkfifo(path):
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no named pipes here")
+    os.mkfifo(path)
 
 
 @pytest.fixture
@@ -74,6 +82,17 @@ def test_a_missing_file_is_no_lie(made, robustkit):
 
     assert printed.status == 0
     assert "not there" in printed.out
+
+
+@pytest.mark.parametrize("name", ["results.csv", "report.html"])
+@pytest.mark.parametrize(("create", "kind"), [(Path.mkdir, "a folder"), (mkfifo, "a pipe")])
+def test_what_is_no_file_is_not_called_missing_and_never_waited_for(name, create, kind, made, robustkit):
+    (made / name).unlink()
+    create(made / name)
+    printed = robustkit("verify", "made")
+
+    assert printed.status == 1
+    assert f"{name}: is {kind}, not a file" in printed.out
 
 
 def test_what_is_no_run_is_one_line(robustkit, place):
