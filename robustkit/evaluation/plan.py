@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import combinations, product
 from typing import Any, Final, NamedTuple
 
 from robustkit.classifier.oracle import OracleCost
@@ -216,6 +216,7 @@ def plan(
         columns = (*columns, Column(AUDIT, tuple(_members(ENSEMBLE, AUDIT)), audit=audit))
     _check_features(columns)
     _check_names([column.name for column in columns], attacks)
+    _check_spellings(columns)
     return Plan(tuple(threats), columns)
 
 
@@ -263,6 +264,15 @@ def _check_names(names: Sequence[str], attacks: Sequence[str | Attack | GivenExa
     if any(isinstance(attack, GivenExamples) and attack.name == twice for attack in attacks):
         raise UserError(f"Two attacks are called {twice!r}; rename the file, or give load_examples another name=.")
     raise UserError(f"The attack {twice!r} is given twice; leave one out.")
+
+
+def _check_spellings(columns: Sequence[Column]) -> None:
+    """Refuse one attack under two names, such as pgd and pgd:restarts=1."""
+    single = [column for column in columns if len(column.members) == 1]
+    for one, other in combinations(single, 2):
+        first, second = (registry.described(column.members[0].attack) for column in (one, other))
+        if one.surrogate == other.surrogate and first == second:
+            raise UserError(f"{one.name!r} and {other.name!r} are the same attack; leave one out.")
 
 
 def _column(attack: str | Attack | GivenExamples, threat: Threat, surrogate: str | None) -> Column:

@@ -68,6 +68,10 @@ WORDS = {
     "an unknown loss": ([*MODEL, *DATA, "-a", "pgd:loss=margni"], ["margni", "margin"]),
     "an attack without the norm": ([*MODEL, *DATA, "-a", "apgd-ce", "--norm", "L0", "--eps", "3"], ["L0", "Linf"]),
     "an attack twice": ([*MODEL, *DATA, *FAST, "-a", "fgsm"], ["fgsm", "twice"]),
+    "an attack in two spellings": (
+        [*MODEL, *DATA, *FAST, "-a", "pgd:steps=4", "-a", "pgd:steps=4,restarts=1"],
+        ["'pgd:steps=4'", "'pgd:steps=4,restarts=1'", "the same attack"],
+    ),
     "samples 0": ([*SMALL[2:], "--samples", "0"], ["samples"]),
     "samples -5": ([*SMALL[2:], "--samples", "-5"], ["samples"]),
     "samples many": ([*SMALL[2:], "--samples", "many"], ["samples", "all"]),

@@ -157,6 +157,7 @@ WRONG = {
     "a batch in words": {"batch_size": "many"},
     "an unknown attack": {"attacks": "pgdd"},
     "an attack twice": {"attacks": ["fgsm", "FGSM"]},
+    "an attack in two spellings": {"attacks": ["pgd:steps=3", "pgd:steps=3,restarts=1"]},
     "an unknown hyper-parameter": {"attacks": "pgd:stesp=3"},
     "a huge number of steps": {"attacks": "pgd:steps=99999999999999999999"},
     "an unknown norm": {"norm": "L3"},
