@@ -157,7 +157,7 @@ def timm_pretrained(name: str) -> Pretrained:
     """
     timm = _timm(name)
     described = timm.get_pretrained_cfg(name)
-    if described is not None and not described.num_classes:
+    if described is not None and _returns_features(described):
         raise UserError(
             f"The published weights of {name} are those of a backbone, which returns features and no classes; name "
             "weights with classes, or pass --weights FILE."
@@ -171,6 +171,13 @@ def timm_pretrained(name: str) -> Pretrained:
     tag = config.get("tag") or DEFAULT
     normalisation = Normalisation(config["mean"], config["std"])
     return Pretrained(network, tag, config["num_classes"], config["input_size"][1], normalisation)
+
+
+def _returns_features(described: Any) -> bool:
+    """Whether weights are those of a backbone, or of the image tower of CLIP, whose features timm counts as classes."""
+    name = f"{described.architecture}.{described.tag}"
+    tower = ("clip" in name or "_pe_core_" in name) and "_ft_in" not in name  # fine-tuned ones have ImageNet's classes
+    return tower or not described.num_classes
 
 
 def require_timm(name: str) -> None:

@@ -1,5 +1,6 @@
 import hashlib
 import importlib.util
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -105,12 +106,32 @@ def test_a_timm_network_on_imagenet_is_normalised_as_timm_says(tmp_path):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
-def test_the_features_of_a_timm_backbone_are_not_taken_for_classes():
-    # DINO's 384 features were attacked as if they were 384 classes.
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vit_small_patch16_224.dino",  # its 384 features were attacked as if they were 384 classes
+        "vit_base_patch16_clip_224.openai",  # timm says that it has 512 classes
+        "convnext_base.clip_laion2b",
+        "vit_pe_core_small_patch16_384.fb",
+    ],
+)
+def test_the_features_of_a_timm_backbone_are_not_taken_for_classes(name):
     data = from_tensors(torch.zeros(2, 3, 224, 224), torch.arange(2))
 
-    with pytest.raises(UserError, match=r"vit_small_patch16_224\.dino .* features and no classes; .*--weights FILE"):
-        load_model("timm:vit_small_patch16_224.dino", dataset=data, weights="default")
+    with pytest.raises(UserError, match=rf"{re.escape(name)} .* features and no classes; .*--weights FILE"):
+        load_model(f"timm:{name}", dataset=data, weights="default")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
+@pytest.mark.parametrize("name", ["vit_base_patch16_clip_224", "convnext_base.clip_laion2b_augreg_ft_in12k"])
+def test_a_fine_tuned_clip_tower_of_timm_is_a_classifier(name, monkeypatch):
+    def classifier(*args: object, **more: object) -> None:
+        raise OSError("asked for its weights")
+
+    monkeypatch.setattr(importlib.import_module("timm"), "create_model", classifier)
+
+    with pytest.raises(UserError, match="asked for its weights"):
+        load_model(f"timm:{name}", dataset="imagenet", weights="default")
 
 
 @pytest.mark.parametrize(
