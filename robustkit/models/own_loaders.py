@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .black_boxes import black_box_model, is_black_box, require_black_box
+from .clean_training import Report
 from .pixels import PixelModel
 from .prefixes import prefixed
 from .programs import is_program
 from .sources import ModelRequest, program_model
-
-Report = Callable[[str, float | None], None]
 
 
 class OwnLoader(NamedTuple):
@@ -35,7 +34,7 @@ def _require_prefixed(name: str) -> None:
 def _prefixed_model(request: ModelRequest, report: Report) -> PixelModel:
     found = prefixed(request.name)
     assert found is not None
-    return found.loader.load(request)
+    return found.loader.load(request, report)
 
 
 _LOADERS = (

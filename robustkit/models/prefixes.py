@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from . import robustbench
+from .clean_training import Report
 from .hub import classifier, clip
 from .pixels import PixelModel
 from .pretrained import PublishedImages
@@ -14,14 +15,16 @@ class PrefixLoader(NamedTuple):
     """Who loads the models of a prefix. They bring their own weights and normalisation."""
 
     require: Callable[[str], None]  # checks what stands after the prefix, without asking the network
-    load: Callable[[ModelRequest], PixelModel]
+    load: Callable[[ModelRequest, Report], PixelModel]
     images: Callable[[str], PublishedImages]  # of what stands after the prefix; reads no weights
 
 
 PREFIXES: Mapping[str, PrefixLoader] = {
     classifier.PREFIX: PrefixLoader(classifier.require, classifier.load, classifier.images),
-    clip.PREFIX: PrefixLoader(clip.require, clip.load, clip.images),
-    robustbench.PREFIX: PrefixLoader(robustbench.require, robustbench.load, robustbench.images),
+    clip.PREFIX: PrefixLoader(clip.require, lambda request, report: clip.load(request), clip.images),
+    robustbench.PREFIX: PrefixLoader(
+        robustbench.require, lambda request, report: robustbench.load(request), robustbench.images
+    ),
 }
 
 

@@ -12,6 +12,7 @@ from robustkit.data.published import PUBLISHED, class_names_of
 from robustkit.errors import UserError
 from robustkit.limits import shortened
 from robustkit.models import checkpoint
+from robustkit.models.clean_training import Report
 from robustkit.models.image_spec import ImageSpec
 from robustkit.models.pixels import PixelModel
 from robustkit.models.preprocessing import Normalisation, Preprocessed
@@ -20,7 +21,7 @@ from robustkit.models.sources import ModelRequest
 
 from .building import built, require_plain
 from .folders import HubFolder, open_folder, require_address
-from .labels import order_of
+from .labels import order_of, partly_named
 from .library import quiet_transformers, require_transformers
 from .processors import Processing, read_processing
 
@@ -59,8 +60,8 @@ def require(where: str) -> None:
     require_address(where)
 
 
-def load(request: ModelRequest) -> PixelModel:
-    """The model of a request whose name begins with "hf:".
+def load(request: ModelRequest, report: Report) -> PixelModel:
+    """The model of a request whose name begins with "hf:"; `report` is called with a warning about its classes.
 
     Raises:
         UserError: it is no image classifier, cannot be downloaded, or has no safetensors; the message names the fix.
@@ -78,7 +79,11 @@ def load(request: ModelRequest) -> PixelModel:
     source = f"{type(network).__name__} from {folder.source}"
     if request.weights is not None:
         source += checkpoint.load_file(network, request.weights, request.name, adapts=False)
-    order = order_of(_labels(folder.config), classes_of(request.images))
+    labels, wanted = _labels(folder.config), classes_of(request.images)
+    order = order_of(labels, wanted)
+    warning = partly_named(labels, wanted)
+    if warning:
+        report(f"{request.name}: {warning}", None)
     source += "" if order is None else ", its classes in the order of the data"
     processing = read_processing(folder.path, where, _channels(folder.config))
     return pixel_model(request, folder, HubClassifier(network, order), processing, network.config.num_labels, source)

@@ -45,6 +45,23 @@ def order_of(labels: Sequence[str], wanted: Sequence[str]) -> tuple[int, ...] | 
     return (*first, *(number for number in range(len(labels)) if number not in chosen))
 
 
+def partly_named(labels: Sequence[str], wanted: Sequence[str]) -> str:
+    """A warning where the model has labels for some classes of the data only; empty where for all of them or none.
+
+    The others are judged in the model's order: they may be called otherwise there, or be other classes.
+    """
+    called = _Labels(labels)
+    others = [number for number, name in enumerate(wanted) if not called.numbers(name, 1)]
+    if len(others) in (0, len(wanted)) or others[0] >= len(labels):
+        return ""
+    first = others[0]
+    return (
+        f"{len(others)} of the {len(wanted)} classes of the data are not among the model's labels; "
+        f"{shortened(wanted[first])!r} is taken for its {shortened(labels[first])!r}. If these differ, the accuracy is "
+        "wrong: name the classes of the data as the model does"
+    )
+
+
 class _Labels:
     """The labels of a model, found by their text or by the first of their names, as in "tench, Tinca tinca"."""
 

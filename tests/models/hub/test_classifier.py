@@ -79,6 +79,18 @@ def test_logits_come_in_the_order_of_the_data(vit):
         assert torch.equal(model(x), plain(x)[:, [7, 9, 8, 0, 1, 2, 3, 4, 5, 6]])
 
 
+def test_classes_that_are_called_otherwise_in_part_are_not_accepted_in_silence(vit):
+    """The data's "cat" was judged as the model's "hen", because another class had the same name and place."""
+    changed(vit, id2label={str(number): name for number, name in enumerate(["tench", "hen", *"abcdefgh"])})
+    said = []
+    data = from_tensors(images(3, 3, 16), torch.arange(3), class_names=["tench", "cat", "a"])
+    load_model(f"hf:{vit}", dataset=data, report=lambda text, share: said.append(text))
+
+    assert len(said) == 1
+    assert "1 of the 3 classes" in said[0]
+    assert "'cat' is taken for its 'hen'" in said[0]
+
+
 def test_tuned_weights_replace_those_of_the_folder(vit, tmp_path):
     model, file = load_model(f"hf:{vit}"), tmp_path / "tuned.safetensors"
     with torch.no_grad():
