@@ -263,8 +263,10 @@ def _difference(
     parts += [f"unexpected {_listed(unexpected)}"] if unexpected else []
     parts += [_listed(f"{key} is {in_file}, not {in_network}" for key, in_file, in_network in shapes)] if shapes else []
     classes = None if missing or unexpected else _other_class_count(shapes)
+    of_timm = "" if missing or unexpected else _arguments_of_timm(name, shapes)
     fix = (
-        "name the architecture that it is of as the model, or save it again whole" if not classes
+        f"build it as it was trained, {of_timm}, in a function of yours: --model FILE.py:FUNCTION" if of_timm
+        else "name the architecture that it is of as the model, or save it again whole" if not classes
         else f"pass --num-classes {classes}" if adapts
         else f"name a model with {classes} classes"
     )  # fmt: skip
@@ -277,6 +279,23 @@ def _other_class_count(shapes: list[ShapeMismatch]) -> int | None:
     layers = {key.rpartition(".")[0] for key, _, _ in shapes}
     only_first_axis = all(a[1:] == b[1:] for _, a, b in shapes)
     return first_axes.pop()[0] if only_first_axis and len(first_axes) == len(layers) == 1 else None
+
+
+def _arguments_of_timm(name: str, shapes: list[ShapeMismatch]) -> str:
+    """How a network of timm was built, if only arguments about its images differ; else nothing."""
+    library, _, architecture = name.partition(":")
+    arguments = {_argument_of_timm(*each): None for each in shapes}
+    if library != "timm" or None in arguments:
+        return ""
+    return f"timm.create_model({', '.join([repr(architecture), 'num_classes=...', *map(str, arguments)])})"
+
+
+def _argument_of_timm(key: str, in_file: list[int], in_network: list[int]) -> str | None:
+    """The argument that decides the shape of a weight; None for others than those about images."""
+    if "pos_embed" in key and in_file[-1:] == in_network[-1:]:
+        return "img_size=..."
+    other_channels = len(in_file) == len(in_network) == 4 and in_file == [in_network[0], in_file[1], *in_network[2:]]
+    return f"in_chans={in_file[1]}" if other_channels else None
 
 
 def _listed(names: Iterable[object]) -> str:

@@ -107,6 +107,22 @@ def test_a_timm_network_on_imagenet_is_normalised_as_timm_says(tmp_path):
 
 @pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
 @pytest.mark.parametrize(
+    ("built", "words"),
+    [({"in_chans": 1}, "in_chans=1"), ({"img_size": 32}, "img_size=..."), ({"patch_size": 8}, "name the architecture")],
+)
+def test_weights_of_a_timm_network_for_other_images_name_the_argument(built, words, tmp_path):
+    # The error asked for another architecture, and there is none.
+    name = "vit_tiny_patch16_224"
+    with torch.random.fork_rng():
+        network = importlib.import_module("timm").create_model(name, num_classes=10, **built)
+    save_file(network.state_dict(), tmp_path / "vit.safetensors")
+
+    with pytest.raises(UserError, match=re.escape(words)):
+        load_model(f"timm:{name}", weights=tmp_path / "vit.safetensors", num_classes=10)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
+@pytest.mark.parametrize(
     "name",
     [
         "vit_small_patch16_224.dino",  # its 384 features were attacked as if they were 384 classes
