@@ -80,6 +80,20 @@ def _failure(name: str, data_dir: Path, download: bool, error: Exception) -> str
     if download:
         return f"{name} could not be downloaded to {place} ({reason}); copy torchvision's files of it there by hand."
     if "not found" in reason.lower():
+        outer = _outer_folder(name, data_dir)
         fix = "pass --download to download it there, or another --data-dir DIR"
+        if outer is not None:
+            fix = f"that is the inner folder, so give its parent: --data-dir {shortened(outer)}"
         return f"There is no whole copy of {name} in {place}; {fix}."
     return f"The files of {name} in {place} cannot be read ({reason}); remove them and pass --download."
+
+
+def _outer_folder(name: str, data_dir: Path) -> Path | None:
+    """The folder to be given where `data_dir` is one that torchvision makes in it; else None."""
+    from torchvision import datasets
+
+    builder = PUBLISHED[name].builder
+    stored = Path(getattr(getattr(datasets, builder), "base_folder", f"{builder}/raw"))  # MNIST's form, if not CIFAR's
+    place = data_dir.resolve()
+    outer = (each for each in place.parents[:2] if place in (each / stored, each / stored.parent))
+    return next((each for each in outer if (each / stored).is_dir()), None)

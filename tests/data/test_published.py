@@ -104,6 +104,19 @@ def test_missing_files_and_splits_are_refused_with_the_fix(tmp_path, name):
         load_dataset(name, "val", data_dir=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "inner"),
+    [("cifar10", "cifar-10-batches-py"), ("cifar100", "cifar-100-python"), ("mnist", "MNIST"), ("mnist", "MNIST/raw")],
+)
+def test_the_inner_folder_in_place_of_its_parent_is_called_so(tmp_path, monkeypatch, name, inner):
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    (tmp_path / inner).mkdir(exist_ok=True)
+
+    monkeypatch.chdir(tmp_path / inner)
+    with pytest.raises(UserError, match=rf"give its parent: --data-dir .*{tmp_path.name}\.$"):
+        load_dataset(name, data_dir=".")
+
+
 def test_a_cut_off_file_names_the_fix(tmp_path):
     write_mnist(tmp_path, "MNIST")
     (tmp_path / "MNIST" / "raw" / "t10k-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03")
