@@ -28,6 +28,7 @@ Read = Callable[[str], Any]
 
 THREATS = (UsualThreat("Linf", "8/255"),)
 SUFFIXES = (".npz", ".safetensors")
+_TO_NUMBERS = "class_names, y = np.unique(labels.astype(str), return_inverse=True)"  # of labels that are words
 _FLOAT_BYTES = 4  # images become float32, whatever they are stored as
 
 
@@ -172,7 +173,8 @@ def _readable(path: Path) -> Iterator[None]:
     except Exception as error:  # broken archives make zipfile, zlib and numpy raise almost anything
         if "allow_pickle" in str(error):
             raise UserError(
-                f"{shortened(path)} contains Python objects, and reading them could run code; save plain number arrays."
+                f"{shortened(path)} contains Python objects, and reading them could run code; save plain number arrays "
+                f"(of labels that are words: {_TO_NUMBERS})."
             ) from error
         kind, reason = path.suffix.lower(), shortened(str(error) or type(error).__name__)
         raise UserError(f"{shortened(path)} is not a whole {kind} file ({reason}); save or copy it again.") from error
@@ -181,6 +183,11 @@ def _readable(path: Path) -> Iterator[None]:
 def _tensor(array: NDArray[np.generic] | Tensor, key: str, path: Path) -> Tensor:
     if isinstance(array, Tensor):
         return array
+    if key.startswith("y") and array.dtype.kind in "US":
+        raise UserError(
+            f"The labels {shortened(key)} in {shortened(path)} are text; save them as numbers, with their names: "
+            f"{_TO_NUMBERS}."
+        )
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise UserError(
             f"The array {shortened(key)} in {shortened(path)} has the type {shortened(array.dtype)}, not numbers of at "

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -100,13 +101,25 @@ def changed(index: tuple[int, ...], value: float) -> np.ndarray:
         ({"x": X.reshape(4, -1), "y": Y}, r"not \[4, 75\]"),
         ({"x": X.astype(int), "y": Y}, "floats in .* not int64"),
         ({"x": X, "y": Y, "class_names": ["a", "b"]}, "2 class names, but image 2 has the label 2"),
-        ({"x": X, "y": np.array(["a", "b", "a", "b"])}, "y in .* has the type <U1, not numbers"),
         ({"x": X, "y": np.array([0, {}, 1, 2], dtype=object)}, "contains Python objects"),
+        ({"x": np.array(["a", "b", "a", "b"]), "y": Y}, "x in .* has the type <U1, not numbers"),
     ],
 )
 def test_a_file_that_is_no_data_set_says_why(tmp_path, arrays, sentence):
     with pytest.raises(UserError, match=sentence):
         load_dataset(str(saved(tmp_path, **arrays)))
+
+
+@pytest.mark.parametrize("kind", [str, bytes, object])
+def test_labels_that_are_words_are_refused_with_what_makes_numbers_of_them(tmp_path, kind):
+    labels = np.array(["dog", "cat", "dog", "emu"]).astype(kind)
+    with pytest.raises(UserError) as error:
+        load_dataset(str(saved(tmp_path, x=X, y=labels)))
+    names, y = eval(re.search(r"np\.unique\(.*True\)", str(error.value))[0], {"np": np, "labels": labels})
+
+    data = load_dataset(str(saved(tmp_path, x=X, y=y, class_names=names)))
+    assert data.class_names == ("cat", "dog", "emu")
+    assert data.labels.tolist() == [1, 0, 1, 2]
 
 
 @pytest.mark.parametrize(
