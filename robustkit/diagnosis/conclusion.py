@@ -121,8 +121,8 @@ def notes(assessment: Assessment, proof: Proof | None, subject: Subject, final: 
         sentences.append(
             "Values of the image at which the gradient is exactly zero move the logits "
             f"{_percent(median(whole.unseen))} as far as all values do: attacks with gradients do not see them. Look "
-            "for a threshold, a mask or pooling in front of the first layer, and attack without gradients, too "
-            "(--attack square)."
+            "for a threshold, a clamp, a mask or pooling in front of the first layer, and attack without gradients, "
+            "too (--attack square). A clamp in a layer of its own, as nn.Hardtanh, has a remedy: --bpda LAYER."
         )
     if share(whole.correct) < 0.5:
         sentences.append(

@@ -9,6 +9,7 @@ from robustkit.diagnosis.calls import Site
 from robustkit.diagnosis.loss_gradients import loss_gradients
 from robustkit.diagnosis.subject import Subject
 from robustkit.primitives.threat import ball
+from tests.diagnosis.nets import base, diagnosed, remedies
 
 
 class Threshold(nn.Module):
@@ -44,3 +45,23 @@ def test_values_that_have_a_gradient_or_no_effect_do_not_count(threshold):
     subject = examined(threshold, torch.full((2, 8), 0.5))
 
     assert loss_gradients(subject, [Site("", 0)]).whole.unseen.tolist() == [0.0, 0.0]
+
+
+class Clamped(nn.Module):
+    """A network behind a hardtanh, in a layer or in a forward method."""
+
+    def __init__(self, layer: nn.Module | None) -> None:
+        super().__init__()
+        self.layer, self.network = layer, base()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(nn.functional.hardtanh(x, 0, 1) if self.layer is None else self.layer(x))
+
+
+def test_a_clamp_in_front_of_the_network_has_a_remedy():
+    """In a forward method none was named: the gradient of a clamp is zero at its ends, straight through steps, too."""
+    layer, inline = (diagnosed(Clamped(each), 32, prove=True, eps=0.1) for each in (nn.Hardtanh(0, 1), None))
+
+    assert remedies(layer) == {"bpda"}
+    assert inline.verdict == "masked"
+    assert any("--bpda LAYER" in note for note in inline.notes)
