@@ -14,6 +14,7 @@ from typing import Any, ParamSpec
 
 from robustkit.checks.check import highest
 from robustkit.checks.facts import Level
+from robustkit.data.copies import ABOUT_COPIES, warning_of_copies
 from robustkit.errors import UserError
 from robustkit.evaluation.answers import Probes
 from robustkit.evaluation.checking import ModelChecks
@@ -229,9 +230,11 @@ def _begin(store: Store, evaluation: Evaluation, identity: dict[str, Any]) -> No
         store.set_manifest(**({"declared": list(evaluation.declared)} if evaluation.declared else {}))
         manifest = {}
     changes = mixed([manifest.get("environment", here), here])
+    # A run that grew has other copies.
+    noted = [each for each in manifest.get("warnings", []) if not each.endswith(ABOUT_COPIES)]
     store.set_manifest(
         robustkit=here["robustkit"], identity=identity, environment=here, **_state(evaluation.shard, None),
-        warnings=[*manifest.get("warnings", []), *changes],
+        warnings=[*noted, *changes, *warning_of_copies(evaluation.data, evaluation.ids)],
     )  # fmt: skip
 
 
