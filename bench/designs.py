@@ -16,6 +16,7 @@ from default import CASES, Case, Verdicts, mean, per_survivor, subject_of, verdi
 from subjects import digits
 
 from robustkit.primitives import ensembles
+from robustkit.primitives.ensemble_versions import paced
 from robustkit.primitives.measure import Measure
 from robustkit.primitives.stage import Limits, Stage, Threshold
 
@@ -88,12 +89,7 @@ STILL_NEAR = Threshold(Limits(0.4, 0.4, 2.5))
 RK_12 = ensembles.stages("rk-12", "Linf")
 BY_CLEAN_IMAGE = Threshold(Limits(ANY, ANY), far=2.0)
 
-
 # How rk-13 came about: searches that are given up pay for more of them, or for a race.
-def paced(stage: Stage) -> Stage:
-    return stage._replace(specification=f"{stage.specification},pace=0.4")
-
-
 PACED = (RK_12[0], *map(paced, RK_12[1:4]), RK_12[4], paced(RK_12[5]), RK_12[6])
 WIDE_MEASURE = Measure(4, clean_below=4.0, unseen=True, clean_gradient=True, random_step=True)
 LONG_RACE = Stage(
@@ -101,6 +97,17 @@ LONG_RACE = Stage(
 )
 RK_13 = ensembles.stages("rk-13", "Linf")
 RK_12_L2 = ensembles.stages("rk-12", "L2")
+
+
+def measured_below(first: Stage, ratio: float) -> Stage:
+    """The first member, which measures the ratio at the clean image, too, of images with a ratio below this."""
+    assert first.measures is not None
+    return first._replace(measures=first.measures._replace(clean_below=ratio))
+
+
+# After rk-13: where following the gradient obtains little, no ratio says that an image is far.
+def also_if_bent(far: float, *limits: float) -> Threshold:
+    return Threshold(Limits(*limits, ANY, ANY), 1.4, Limits(far, ANY), far=far)
 
 
 # By norm. Members have one label each.
@@ -170,6 +177,14 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
             *RK_13[:2], RK_13[2]._replace(specification="raced_apgd:steps=100,pace=0.4,rivals=6"),
             RK_12[3]._replace(specification="soft_apgd:steps=20,loss=dlr,targets=6,pace=0.5", targets_at_least=6),
             *RK_13[4:],
+        ),
+        "bent images, too": (
+            RK_13[0], RK_13[1]._replace(threshold=also_if_bent(2.0, 2.0)), RK_13[2],
+            RK_13[3]._replace(threshold=also_if_bent(2.0, 1.5)), *RK_13[4:],
+        ),
+        "bent and far images, too": (
+            measured_below(RK_13[0], 3.0), RK_13[1]._replace(threshold=also_if_bent(2.5, 2.5)), RK_13[2],
+            RK_13[3]._replace(threshold=also_if_bent(2.5, 2.0)), *RK_13[4:],
         ),
         "race": (FIRST_AND_CLEAN, RACE, *RK_7[5:]),
         "second and race": (FIRST_AND_CLEAN, RK_7[1], RACE, *RK_7[5:]),

@@ -5,7 +5,7 @@ query, several windows are drawn. The gradient at the best point predicts how mu
 best one is queried. The search begins where a short gradient ascent ended.
 Large jumps between corners of the ball make progress where gradient ascent stops at a flat or uneven loss, and the
 gradient says which jump to try. On images of a network trained with TRADES on MNIST that 100 steps of APGD left near
-the boundary, 500 steps break 5 to 8 of 32 and Square with 1,000 queries 1 to 3; see bench/default.md.
+the boundary, 500 steps break 5 to 8 of 32 and Square with 1,000 queries 1 to 3; see bench/designs.md.
 Bad at: models that mask gradients (take Square), and images that gradient ascent breaks, for which it is slow.
 """
 

@@ -4,7 +4,7 @@ Ours: successive halving (`_halving.py`) over the target classes of APGD-T (`apg
 the likeliest classes, twice as many towards each of the nearer half, from its best point, and so on, until a long
 search follows one class. Gradients are those of Soft APGD (`soft_apgd.py`), the softer the earlier the round.
 What a round leaves of the true class's lead tells which images later rounds can break; with `pace` the others leave
-the race, most of them after the first round. See bench/default.md.
+the race, most of them after the first round. See bench/designs.md.
 Bad at: errors that only a long search without a target finds (run `apgd-ce`, too); L1, which it does not know.
 """
 

@@ -5,7 +5,7 @@ and BPA do so to find examples that transfer; here the smoothing weakens from st
 almost the true ones. The forward pass is unchanged, and so are logits, losses and verdicts.
 Where the loss is flat because the ReLUs that could change it are off, the smoothed gradient still leads on.
 On images of a network trained with TRADES on MNIST that 100 steps of APGD left near the boundary, 30 steps towards each
-of three classes break more than a Square of 5,000 queries; see bench/default.md.
+of three classes break more than a Square of 5,000 queries; see bench/designs.md.
 Bad at: networks without kinks (GELU, average pooling) and TorchScript, where it is APGD.
 """
 

@@ -17,7 +17,7 @@ from robustkit.primitives import registry
 from robustkit.primitives.protocol import Attack
 
 ROOT = Path(__file__).parents[2]
-_FURTHER = "\n```{toctree}\n:hidden:\n\nbenchmarks-default\nbenchmarks-attacks\n```\n"
+_FURTHER = "\n```{toctree}\n:hidden:\n\nbenchmarks-default\nbenchmarks-designs\nbenchmarks-attacks\n```\n"
 _REFERENCE = "```{{eval-rst}}\n{}\n```\n"
 
 

@@ -15,6 +15,7 @@ PAGES = {
     "CONTRIBUTING.md": "docs/generated/contributing.md",
     "bench/README.md": "docs/generated/benchmarks.md",
     "bench/default.md": "docs/generated/benchmarks-default.md",
+    "bench/designs.md": "docs/generated/benchmarks-designs.md",
     "bench/attacks.md": "docs/generated/benchmarks-attacks.md",
 }
 LINK = re.compile(r"(?<!!)\[([^\]\n]*(?:\n[^\]\n]*)?)\]\(([^)\s]+)\)")

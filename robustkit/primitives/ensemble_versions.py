@@ -17,7 +17,7 @@ def _near(*limits: float) -> Threshold:
 
 
 # Budgets go to the images that are near to another class. A name stands for these budgets for ever: better ones get the
-# next number. Chosen on some networks, reported on others; see bench/designs.py and bench/default.md.
+# next number. Chosen on some networks, reported on others; see bench/designs.py and bench/designs.md.
 _NINE, _FOUR = Measure(classes=9), Measure(classes=4)
 _FIRST = Stage("apgd-ce:steps=5", "first", measures=_NINE)
 _TARGETED = Stage("apgd-t:steps=30,targets=9", "targeted", _near(1.0, 1.0), for_noise=False)
@@ -243,7 +243,8 @@ _RK_12_L1 = _without_blind_trust(_RK_11_L1)
 # after a fifth of their steps, 0.16 after two fifths and so on, hardly any does. Giving them up pays for a race where
 # gradients backfire; elsewhere the third search hardly found anything that the others do not find. On rough networks
 # slow searches do break images: so the second search runs to its end, and the targeted ones have more time.
-def _paced(stage: Stage, pace: float = 0.4) -> Stage:
+def paced(stage: Stage, pace: float = 0.4) -> Stage:
+    """The member with searches that are given up at a pace."""
     return stage._replace(specification=f"{stage.specification},pace={pace}")
 
 
@@ -253,13 +254,13 @@ _RK_13_LINF = (
         specification="raced_apgd:steps=100,pace=0.4",
         threshold=Threshold(Limits(0.0, 0.0, 1.0), 1.4, Limits(0.0, 0.0, 1.4), far=2.0),
     ),
-    _paced(_RK_12_LINF[3], 0.6),
-    *map(_paced, _RK_12_LINF[4:6]),
+    paced(_RK_12_LINF[3], 0.6),
+    *map(paced, _RK_12_LINF[4:6]),
     _RK_12_LINF[6],
 )
 # In L2 other searches begin in larger balls, whose margins say nothing about a pace, and behind fast waves searches
 # that lag do break images.
-_RK_13_L2 = (*_RK_12_L2[:3], _paced(_RK_12_L2[3], 0.7), *_RK_12_L2[4:])
+_RK_13_L2 = (*_RK_12_L2[:3], paced(_RK_12_L2[3], 0.7), *_RK_12_L2[4:])
 
 ALIASES = {"default": "rk-13"}
 
