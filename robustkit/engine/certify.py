@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from robustkit import limits
 from robustkit.classifier import smoothing
 from robustkit.classifier.classifier import Classifier, as_classifier
-from robustkit.classifier.sanity_checks import checked_images
+from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_model
 from robustkit.classifier.smoothing import Smoothing
 from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments
@@ -43,7 +43,8 @@ def predict(
         batch_size: copies in flight; on a CPU it does not change a verdict.
 
     Raises:
-        UserError: an argument is out of range, or the model is smoothed already.
+        UserError: an argument is out of range, or the model is smoothed already or cannot be trusted: an answer depends
+            on the other images of its batch, for example.
     """
     how = Smoothing(sigma, n=n, alpha=alpha)
     with _queried(model, x, how, seed, ids, batch_size) as (logits, images, numbers):
@@ -78,7 +79,8 @@ def certify(
         batch_size: copies in flight; on a CPU it does not change a verdict.
 
     Raises:
-        UserError: an argument is out of range, or the model is smoothed already.
+        UserError: an argument is out of range, or the model is smoothed already or cannot be trusted: an answer depends
+            on the other images of its batch, for example.
     """
     how = Smoothing(sigma, n=n, n0=n0, alpha=alpha)
     with _queried(model, x, how, seed, ids, batch_size) as (logits, images, numbers):
@@ -104,4 +106,7 @@ def _queried(
         raise UserError(f"There are {len(images)} images and {len(ids)} ids; give each image one.")
     numbers = torch.tensor(list(range(len(images)) if ids is None else ids), device=images.device)
     with classifier.session(images, seed) as session:
+        checked_model(classifier, session, images)  # its warnings are about gradients
         yield session.logits, images, numbers
+        for problem in changed_since_start(classifier, session):
+            raise UserError(problem)

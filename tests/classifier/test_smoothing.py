@@ -55,6 +55,30 @@ def test_a_certified_radius_is_below_the_true_one_and_near_it():
         assert radius == pytest.approx(at, abs=0.12 * SIGMA)
 
 
+class Centred(nn.Module):
+    """A network that subtracts the mean over the images of its batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean(0)).flatten(1)[:, :2]
+
+
+class Turning(nn.Module):
+    """A network that exchanges its classes after twenty calls."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x.flatten(1)[:, :2].flip(1) if self.calls > 20 else x.flatten(1)[:, :2]
+
+
+@pytest.mark.parametrize(("network", "words"), [(Centred, "other images"), (Turning, "other answers")])
+@pytest.mark.parametrize("judged", [certify, predict])
+def test_a_network_without_an_answer_of_its_own_for_each_image_got_certificates(judged, network, words):
+    with pytest.raises(UserError, match=words):
+        judged(network(), images(3), sigma=SIGMA, n=500, batch_size=20)
+
+
 @pytest.mark.parametrize("judged", [certify, predict])
 def test_the_noise_of_a_smoothed_classifier_was_replaced_in_silence(judged):
     smoothed = Classifier(halfspace()[0], name="half", smoothing=Smoothing(0.5))
