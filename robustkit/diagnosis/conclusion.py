@@ -73,9 +73,12 @@ def _constant(assessment: Assessment) -> str:
 
 def _from_proof(assessment: Assessment, proof: Proof, suspects: str) -> Conclusion:
     """The verdict where the proof shows no masking."""
+    if proof.before is None:
+        return Conclusion("inconclusive", "No attack with the model's own gradients could run, so nothing shows "
+                          "whether they mislead.")  # fmt: skip
     if not proof.attack_search:
-        return Conclusion("inconclusive", "No attack without gradients could be tried in this norm, so masked "
-                          "gradients cannot be excluded.")  # fmt: skip
+        return Conclusion("inconclusive", "No attack without gradients could be tried, so masked gradients cannot "
+                          "be excluded.")  # fmt: skip
     most = f"{100 * proof.most_missed:.0f} points"
     if not proof.excludes_masking:
         why = "too few to show that gradients are masked, too many to exclude it"

@@ -4,6 +4,7 @@ The measurements run the model itself under hooks, layer by layer, and do not go
 returns logits and input gradients only. The attacks of the proof go through the engine.
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from robustkit.classifier import rejection
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.isolation import answering
 from robustkit.classifier.logits import require_finite
-from robustkit.classifier.sanity_checks import checked_images, checked_labels
+from robustkit.classifier.sanity_checks import checked_images, checked_labels, checked_model
 from robustkit.errors import UserError
 from robustkit.host.arguments import checked_arguments
 from robustkit.nethook import Layers, unwrap
@@ -81,12 +82,16 @@ def diagnose(
         raise UserError(f"diagnose takes a loss by its name or as file.py:function, not {type(loss).__name__}.")
     losses.loss(loss)
     threat = ball(require_norm(norm, "diagnose"), eps)
+    if threat.eps == math.inf:
+        raise UserError("diagnose tests gradients at a radius, so 'minimum' is none; give one, such as eps='8/255'.")
     if threat.eps == 0:
         raise UserError("eps must be above zero: without a perturbation there is nothing to compare a gradient with.")
     seed = limits.whole_seed(seed)
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, not {batch_size}.")
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
+    with classifier.session(images, seed) as session:
+        checked_model(classifier, session, images)  # what it warns about, the diagnosis measures
     rows = min(batch_size, _FEW) if images[0].numel() > _LARGE else batch_size
     unchecked = Subject(classifier, images, y, threat, loss, seed, rows)
     with answering(classifier.model, classifier.device, seed):

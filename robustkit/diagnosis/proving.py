@@ -91,8 +91,12 @@ def screen(images: ProofImages) -> Proof | None:
     clean = sorted(rows & set(images.correct))
     before = images.left(clean, usual)
     search = "" if setting.norm in _NO_SEARCH else f"square:queries={_SCREEN_QUERIES}"
-    if before.refusal or (search and images.left(before.rows, search).rows != before.rows):
+    if before.refusal:
         return None
+    if search:
+        tried = images.left(before.rows, search)
+        if tried.refusal or tried.rows != before.rows:
+            return None
     m = len(rows)
     return Proof(len(clean) / m, usual, len(before.rows) / m, "", None, "", m, search, 0)
 
@@ -110,7 +114,7 @@ def measure_proof(images: ProofImages, remedies: Sequence[Prescription], *, bloc
     plain = replace(classifier, eot=1 if "eot" in kinds else classifier.eot, fold=classifier.fold and not blocked)
     before, names = _under_own_gradients(images, plain, short=blocked or "eot" in kinds)
     left = set(before.rows)
-    adapted, after, search = "", None, ""
+    adapted, after, search, refused = "", None, "", ""
     if kinds:
         adapted = _adapted_attack(kinds, names.split(" + ")[0])
         after = images.left(images.correct, adapted, with_remedies(classifier, remedies))
@@ -118,10 +122,12 @@ def measure_proof(images: ProofImages, remedies: Sequence[Prescription], *, bloc
     if "eot" not in kinds and setting.norm not in _NO_SEARCH:
         # A hundred queries settle most cases of masking.
         for queries in (100, QUERIES):
-            if not _proof(images, names, before, adapted, after, search, left).shows_masking:
-                search = f"square:queries={queries}"
-                left = set(images.left(sorted(left), search).rows)
-    return _proof(images, names, before, adapted, after, search, left)
+            if not (refused or _proof(images, names, before, adapted, after, search, left).shows_masking):
+                tried = images.left(sorted(left), f"square:queries={queries}")
+                refused, left = tried.refusal, set(tried.rows)
+                search = "" if refused else f"square:queries={queries}"
+    proof = _proof(images, names, before, adapted, after, search, left)
+    return proof._replace(refusal=proof.refusal or refused)
 
 
 def _proof(

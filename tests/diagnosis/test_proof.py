@@ -6,9 +6,14 @@ from torch import Tensor, nn
 
 from robustkit import Classifier, load_dataset
 from robustkit.diagnosis import Proof
+from robustkit.diagnosis.assessment import assess
+from robustkit.diagnosis.conclusion import conclude
+from robustkit.diagnosis.subject import Subject
 from robustkit.diagnosis.text import note_on_remedy
+from robustkit.errors import UserError
 from robustkit.masked_defenses import fit
-from tests.diagnosis.nets import Lambda, base, causes, diagnosed, remedies
+from robustkit.primitives.threat import ball
+from tests.diagnosis.nets import EPS, Lambda, base, causes, diagnosed, images, remedies
 
 
 class HalfBackward(torch.autograd.Function):
@@ -121,6 +126,47 @@ def test_nothing_is_clear_before_an_attack_has_tested_it():
     assert "no attack was run" in diagnosis.reason
 
 
+class OnGrid(nn.Module):
+    """The base network, which answers NaN to what is no picture in 17 grey levels, as digits are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = base()
+
+    def forward(self, x: Tensor) -> Tensor:
+        off = ((16 * x).round() / 16 - x).abs().flatten(1).amax(1) > 1e-3
+        return torch.where(off[:, None], torch.nan, self.base(x))
+
+
+def test_an_attack_that_could_not_run_counted_as_one_that_broke_nothing():
+    diagnosis = diagnosed(OnGrid(), 40, prove=True)
+
+    assert diagnosis.proof.before is None
+    assert diagnosis.proof.attack_search == ""
+
+
+def test_a_network_that_no_gradient_attack_could_query_was_clear():
+    measured = assess(Subject(Classifier(base()), *images(), ball("Linf", EPS), "log-odds", 0, 32), None)
+    refused = proof(0, 64)._replace(before=None)
+
+    assert conclude(measured, proof(0, 64)).verdict == "clear"
+    assert conclude(measured, refused).verdict == "inconclusive"
+
+
+def test_a_network_whose_answers_depend_on_their_batch_was_clear():
+    centred = nn.Sequential(Lambda(lambda x: x - 0.3 * x.mean(0)), base())
+
+    with pytest.raises(UserError, match="other images of its batch"):
+        diagnosed(centred, 40, prove=True)
+
+
+def test_a_defense_that_detaches_half_of_the_pixels_was_clear_at_the_radius_minimum():
+    half = nn.Sequential(Lambda(lambda x: torch.cat([x[..., :4].detach(), x[..., 4:]], -1)), base())
+
+    with pytest.raises(UserError, match="give one, such as"):
+        diagnosed(half, 40, prove=True, eps="minimum")
+
+
 def test_a_few_images_on_which_no_attack_is_better_show_nothing():
     diagnosis = diagnosed(base(), 16, prove=True)
 
@@ -160,8 +206,8 @@ def test_what_a_scripted_layer_does_calls_for_the_whole_proof():
             nearest = torch.cdist(x.flatten(1), self.images).argmin(1)
             return 0.7 * self.images[nearest].view(x.shape) + 0.3 * x
 
-    images = load_dataset("digits", "train").batch(range(400))[0].flatten(1)
-    diagnosis = diagnosed(nn.Sequential(torch.jit.script(Retrieving(images)), base()), 32, prove=True, eps=0.2)
+    known = load_dataset("digits", "train").batch(range(400))[0].flatten(1)
+    diagnosis = diagnosed(nn.Sequential(torch.jit.script(Retrieving(known)), base()), 32, prove=True, eps=0.2)
 
     assert diagnosis.unseen
     assert "queries=500" in diagnosis.proof.attack_search
