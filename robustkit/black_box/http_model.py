@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from robustkit.primitives.user_code import code_of
+from robustkit.primitives.reachable_code import code_of
 
 from .address import server_address
 from .model import BlackBox, Gives, Shared, check_classes

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from robustkit import limits
 from robustkit.errors import UserError
-from robustkit.primitives.user_code import code_of
+from robustkit.primitives.reachable_code import code_of
 
 from .answers import Returns, scores_of
 

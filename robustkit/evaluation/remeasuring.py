@@ -16,8 +16,9 @@ from robustkit.limits import shortened
 from robustkit.primitives.lpips_ball import FeatureMap
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.perceptual import OWN
+from robustkit.primitives.reachable_code import code_of
 from robustkit.primitives.threat import exact, needs_network
-from robustkit.primitives.user_code import address, code_of, user_function
+from robustkit.primitives.user_code import address, user_function
 
 _SLACK = 1e-6  # features differ in their last digits between machines; a point counts from 1e-4 within the radius
 

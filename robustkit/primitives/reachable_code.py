@@ -1,6 +1,7 @@
 """The user's code that a function or class may run: its own text, and that of all functions and classes it names."""
 
 import dis
+import hashlib
 import inspect
 import sys
 import sysconfig
@@ -12,7 +13,9 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from .user_code import INSTALLED, closure_of, instructions
+from robustkit.host.text import encoded
+
+from .user_code import INSTALLED, closure_of, file_code, instructions
 
 _MOST = 5000  # functions and classes: enough for a network, and an end for what names a whole framework
 _STANDARD = Path(sysconfig.get_paths()["stdlib"])
@@ -20,6 +23,34 @@ _PLAIN = (int, float, str, bool)
 _ELEMENTS, _NESTED = 100, 3  # of lists and mappings, in which functions are looked for
 _WRAPPERS = (partial, MethodType, staticmethod, classmethod, property)
 _UNREADABLE = (OSError, TypeError, ValueError, SyntaxError, tokenize.TokenError)  # of a file that is being edited, too
+
+
+def code_of(value: object) -> str:
+    """SHA-256 of the code of a function, or of an object that is called like one, with the files that it is in."""
+    if isinstance(value, partial):
+        return code_of(value.func)
+    if isinstance(value, MethodType):
+        value = value.__func__
+    if not isinstance(value, FunctionType):
+        return class_code(type(value))
+    file = Path(value.__code__.co_filename)
+    return file_code(file.resolve()) if file.is_file() else _hash(reachable_text([value]))
+
+
+def class_code(kind: type) -> str:
+    """SHA-256 of the file of a class and of the neighbours that it imports.
+
+    Where that does not tell classes apart, of what the class may run, too: a notebook's classes belong to no file, and
+    those that a function makes differ in the values around them.
+    """
+    try:
+        file = Path(inspect.getfile(kind))
+    except (OSError, TypeError):  # a notebook's classes
+        return _hash(reachable_text([kind]))
+    if not file.is_file():
+        return _hash(reachable_text([kind]))
+    code = file_code(file.resolve())
+    return _hash(f"{code}\n{reachable_text([kind])}") if "<locals>" in kind.__qualname__ else code
 
 
 def reachable_text(roots: Iterable[object]) -> str:
@@ -182,3 +213,7 @@ def _source(value: Any) -> str:
         return inspect.getsource(value)
     except _UNREADABLE:
         return ""
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(encoded(text)).hexdigest()

@@ -27,14 +27,9 @@ from robustkit.primitives.hyper_parameters import value_of as value_of
 from robustkit.primitives.other_names import unknown_attack
 from robustkit.primitives.plugins import plugin_class, plugin_of, plugins
 from robustkit.primitives.protocol import Attack, in_package
+from robustkit.primitives.reachable_code import class_code, code_of
 from robustkit.primitives.universal import UniversalAttack
-from robustkit.primitives.user_code import (
-    address,
-    class_code,
-    code_of,
-    import_unchanged,
-    user_function,
-)
+from robustkit.primitives.user_code import address, import_unchanged, user_function
 
 # Names of the literature for one attack with some hyper-parameters set.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

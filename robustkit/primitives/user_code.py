@@ -4,15 +4,13 @@ import ast
 import contextlib
 import hashlib
 import importlib.util
-import inspect
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import NamedTuple, cast
 
 from robustkit.errors import UserError
@@ -172,32 +170,6 @@ def user_function(where: Address) -> Callable[..., object]:
     return function_in(import_unchanged(where.file), where)
 
 
-def code_of(value: object) -> str:
-    """SHA-256 of the code of a function, or of an object that is called like one, with the files that it is in."""
-    if isinstance(value, partial):
-        return code_of(value.func)
-    if isinstance(value, MethodType):
-        value = value.__func__
-    if not isinstance(value, FunctionType):
-        return class_code(type(value))
-    file = Path(value.__code__.co_filename)
-    if file.is_file():
-        return file_code(file.resolve())
-    return hashlib.sha256(instructions(value.__code__).encode()).hexdigest()
-
-
-def class_code(kind: type) -> str:
-    """SHA-256 of the file of a class and of the neighbours that it imports; of the class alone if it has no file."""
-    try:
-        file = Path(inspect.getfile(kind))
-    except (OSError, TypeError):  # a notebook's classes belong to no file
-        file = Path()
-    if file.is_file():
-        return file_code(file.resolve())
-    parts = [_class_text(each) for each in kind.__mro__ if each.__module__ == kind.__module__]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
 def file_code(file: Path) -> str:
     """SHA-256 of a Python file and of the files of its folder that it imports, directly or through one another."""
     files = {file}
@@ -323,22 +295,6 @@ def _files_named(parts: list[str], folder: Path) -> Iterator[Path]:
     for depth in range(1, len(parts) + 1):
         place = folder.joinpath(*parts[:depth])
         yield from (path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file())
-
-
-def _class_text(kind: type) -> str:
-    """The source of a class; its plain values and the compiled code of its methods where no source is left."""
-    try:
-        return inspect.getsource(kind)
-    except (OSError, TypeError):
-        parts = [kind.__qualname__]
-    for name, value in sorted(vars(kind).items()):
-        function = getattr(value, "fget", getattr(value, "__func__", value))
-        code = getattr(function, "__code__", None)
-        if isinstance(code, CodeType):
-            parts.append(f"{name} {instructions(code)}")
-        elif isinstance(value, (int, float, str, tuple)):
-            parts.append(f"{name} {value!r}")
-    return "\n".join(parts)
 
 
 def _sha256(files: Iterable[Path]) -> str:

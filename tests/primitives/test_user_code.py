@@ -7,7 +7,8 @@ from types import ModuleType
 import pytest
 
 from robustkit.errors import UserError
-from robustkit.primitives.user_code import class_code, file_code, import_file, import_unchanged
+from robustkit.primitives.reachable_code import class_code
+from robustkit.primitives.user_code import file_code, import_file, import_unchanged
 
 MINE = "import package.inner\nfrom neighbour import WIDTH\n\nclass Mine:\n    width = WIDTH\n"
 
@@ -149,3 +150,25 @@ def test_classes_without_a_file_are_told_apart_by_their_code():
     codes = [class_code(made_without_a_file(body)) for body in ("y + 1", "y + 1", "y + 2")]
 
     assert codes[0] == codes[1] != codes[2]
+
+
+def test_a_notebooks_class_had_the_same_code_after_an_edit_of_a_function_that_it_calls():
+    def calling(body: str) -> type:
+        names: dict[str, type] = {"__name__": "cell"}
+        exec(f"def length(x):\n    return {body}\nclass Mine:\n    def step(self, x):\n        return length(x)", names)
+        return names["Mine"]
+
+    codes = [class_code(calling(body)) for body in ("x + 1", "x + 1", "x + 2")]
+
+    assert codes[0] == codes[1] != codes[2]
+
+
+def test_classes_that_a_function_makes_had_the_same_code_whatever_values_they_read():
+    def made(length: float) -> type:
+        class Mine:
+            def step(self, x: float) -> float:
+                return x * length
+
+        return Mine
+
+    assert class_code(made(1.0)) == class_code(made(1.0)) != class_code(made(2.0))
