@@ -59,6 +59,11 @@ class PerceptualAttack(LossAttack):
         super().__post_init__()
         if not isinstance(self.network, (str, nn.Module)):
             raise UserError(f"network is a name or a module, not {type(self.network).__name__}.")
+        if self.weights is not None and (self.network == OWN or isinstance(self.network, nn.Module)):
+            raise UserError(
+                "weights are for a network that network=NAME names; a module and the attacked model have their own: "
+                "leave out weights."
+            )
 
     @cached_property
     def ball(self) -> Ball:

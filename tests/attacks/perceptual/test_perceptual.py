@@ -55,6 +55,13 @@ def test_with_pixels_as_features_the_nearest_error_is_that_of_l2(kind, share):
 
 
 @both
+@pytest.mark.parametrize("network", [{}, {"network": nn.Conv2d(1, 2, 3)}], ids=["self", "module"])
+def test_weights_without_a_network_that_they_are_for_were_not_read(kind, network):
+    with pytest.raises(UserError, match="leave out weights"):
+        kind(0.3, "lpips", weights="no-such-file.pt", **network)
+
+
+@both
 def test_the_distance_of_a_success_in_another_network_is_at_most_eps(kind):
     made, other = problem("cnn", 3, 8, 8), problem("cnn", 3, 8, 8, seed=5).model
     result = attack(made.model, made.x, made.y, kind(0.3, "lpips", network=other, layers="body.2+body.5", steps=5))
