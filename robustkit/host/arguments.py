@@ -138,7 +138,8 @@ def fits(value: object, hint: Any) -> bool:
 
 def _is_one(value: object, kind: type) -> bool:
     if kind in (float, int):
-        return isinstance(value, Real if kind is float else Integral)
+        # A truth value is a whole number to Python, and audit=True would audit one image.
+        return isinstance(value, Real if kind is float else Integral) and not isinstance(value, bool)
     if kind is bool:
         return isinstance(value, (bool, np.bool_))
     if getattr(kind, "_is_protocol", False):

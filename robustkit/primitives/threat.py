@@ -1,5 +1,6 @@
 """Threat models by name: the ball of a norm's name and a radius, as texts or numbers."""
 
+import contextlib
 import math
 import re
 from fractions import Fraction
@@ -129,12 +130,12 @@ def radius_under(name: str, eps: float | str | Fraction) -> float:
 
 
 def _number(eps: object) -> float:
-    try:
-        return float(eps)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise UserError(
-            f"eps is one radius, such as 0.1 or '8/255', not a {type(eps).__name__}; robustkit.evaluate takes several."
-        ) from None
+    with contextlib.suppress(TypeError, ValueError):
+        if not isinstance(eps, bool):
+            return float(eps)  # type: ignore[arg-type]
+    raise UserError(
+        f"eps is one radius, such as 0.1 or '8/255', not a {type(eps).__name__}; robustkit.evaluate takes several."
+    )
 
 
 def is_minimum(eps: float | str | Fraction) -> bool:

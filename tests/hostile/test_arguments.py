@@ -65,6 +65,18 @@ WRONG: dict[str, dict[str, list[object]]] = {
 CASES = [(entry, key, value) for entry, keys in WRONG.items() for key, values in keys.items() for value in values]
 
 
+@pytest.mark.parametrize("key", ["samples", "audit", "batch_size", "eot", "severities", "smooth", "eps"])
+def test_a_truth_value_was_taken_for_the_number_one(key):
+    """audit=True audited one survivor, and eps=True attacked at a radius of 1."""
+    with pytest.raises(UserError, match=f"{key} must be .* not bool"):
+        rk.evaluate(linear(), dataset=(X, Y), **{"attacks": "fgsm", "eps": 0.1, key: True})
+
+
+def test_the_radius_true_was_a_radius_of_one():
+    with pytest.raises(UserError, match="not a bool"):
+        rk.attack(linear(), X, Y, "fgsm", eps=True)
+
+
 @pytest.mark.parametrize(
     ("entry", "key", "value"), CASES, ids=[f"{entry}-{key}-{number}" for number, (entry, key, _) in enumerate(CASES)]
 )
