@@ -12,9 +12,9 @@ from robustkit.classifier.access import black_box_in
 from robustkit.classifier.classifier import DRAWS_PER_VERDICT, Classifier
 from robustkit.errors import UserError
 from robustkit.evaluation.differences import changed
-from robustkit.evaluation.fingerprint import fingerprint, function_fingerprint
 from robustkit.evaluation.resolved import Evaluation
 from robustkit.evidence.store import SCHEMA
+from robustkit.models.fingerprint import fingerprint, function_fingerprint
 
 # A remedy is named only where it is used, so that evidence without any keeps its name.
 _USUAL: dict[str, Any] = {"bpda": {}, "eot": None, "draws": DRAWS_PER_VERDICT, "probabilities": False,

@@ -19,12 +19,12 @@ from robustkit.data import Dataset, pick
 from robustkit.data.eight_bits import EightBitImages
 from robustkit.errors import UserError, unknown
 from robustkit.evaluation.answers import Probes
-from robustkit.evaluation.fingerprint import fingerprint
 from robustkit.evaluation.remeasuring import GivenFeatures, Remeasured, remeasured
 from robustkit.evidence.pictures import load_pictures
 from robustkit.evidence.rows import CleanRecord
 from robustkit.evidence.store import Store
 from robustkit.evidence.witnesses import KeptWitness, kept_witnesses
+from robustkit.models.fingerprint import fingerprint
 from robustkit.statistics.randomized_smoothing import ABSTAINS
 
 _AT_ONCE = 64

@@ -11,7 +11,6 @@ import torch
 
 from robustkit.classifier.sanity_checks import checked_batch
 from robustkit.evaluation.answers import Probes, answers
-from robustkit.evaluation.fingerprint import fingerprint
 from robustkit.evaluation.lanes import LaneFailed, Opening, Ready, Trying
 from robustkit.evaluation.plan import Plan
 from robustkit.evaluation.request import EvaluationRequest
@@ -20,6 +19,7 @@ from robustkit.evaluation.runner import OPENED_WITH, first_images
 from robustkit.evaluation.workbench import Bench, Coordinator
 from robustkit.evidence.rows import AnswerRecord
 from robustkit.host.failures import as_users_error, described_error
+from robustkit.models.fingerprint import fingerprint
 
 
 def work(connection: Coordinator, request: EvaluationRequest, opening: Opening) -> None:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from robustkit import UserError
 from robustkit.classifier.classifier import Classifier
 from robustkit.evaluation.answers import Probes
-from robustkit.evaluation.fingerprint import fingerprint
 from robustkit.evidence.store import Store
+from robustkit.models.fingerprint import fingerprint
 from robustkit.primitives.user_code import instructions
 from tests.networks import Noisy, Rounding
 from tests.small import cnn, data, evaluated, evidence, linear

@@ -7,8 +7,8 @@ import torch
 
 from robustkit.data import from_tensors
 from robustkit.errors import UserError
-from robustkit.evaluation.fingerprint import fingerprint
 from robustkit.models import load_model
+from robustkit.models.fingerprint import fingerprint
 from robustkit.models.model_file import save_model
 from tests.models.hub.conftest import BODY
 

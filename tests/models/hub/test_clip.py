@@ -8,8 +8,8 @@ from torch import Tensor
 
 from robustkit.data import Dataset, from_tensors
 from robustkit.errors import UserError
-from robustkit.evaluation.fingerprint import fingerprint
 from robustkit.models import load_model
+from robustkit.models.fingerprint import fingerprint
 from tests.models.hub.conftest import BODY
 
 transformers: Any = pytest.importorskip("transformers")
