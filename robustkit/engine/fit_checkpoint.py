@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from robustkit.errors import UserError
 from robustkit.host.files import replace_file
+from robustkit.models.fingerprint import fingerprint
 from robustkit.models.hashing import hash_tensors
 from robustkit.primitives import registry
 from robustkit.primitives.universal import UniversalAttack, UniversalState
@@ -94,17 +95,12 @@ def fit_identity(
     """A hash of what the result of a fit depends on, but for versions of libraries.
 
     Args:
-        model: its structure and weights.
+        model: its structure, weights and code.
         attack: its hyper-parameters, and its code if it is the user's own.
         settings: plain values.
         images: and labels.
     """
-    described = {key: str(value) for key, value in {**settings, **_hyper_parameters(attack)}.items()}
+    threat = {each.name: getattr(attack, each.name) for each in fields(attack) if each.name in ("norm", "eps")}
+    described = {key: str(value) for key, value in {**settings, **threat, **registry.described(attack)}.items()}
     digest = hash_tensors(dict(images), prefix=json.dumps(described, sort_keys=True))
-    weights = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-    return hashlib.sha256(digest.digest() + hash_tensors(weights, prefix=str(model)).digest()).hexdigest()
-
-
-def _hyper_parameters(attack: UniversalAttack) -> dict[str, object]:
-    names = (each.name for each in fields(attack) if each.init)
-    return {"attack": registry.spelled(attack), **{name: getattr(attack, name) for name in names}}
+    return hashlib.sha256(digest.digest() + fingerprint(model).encode()).hexdigest()

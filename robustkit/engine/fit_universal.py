@@ -26,6 +26,7 @@ from robustkit.engine.verdicts import check_finite
 from robustkit.errors import UserError
 from robustkit.host.progress import shown_progress
 from robustkit.host.warned import warn
+from robustkit.models.fingerprint import function_fingerprint
 from robustkit.paths import user_path
 from robustkit.primitives import noise, registry
 from robustkit.primitives.protocol import Attack, Seen, State, TrialCost, Trials
@@ -105,8 +106,10 @@ def fit_universal(
         size = min(attack.batch, len(fitted))
         watch.stage(f"{classifier.name} {type(attack).__name__.lower()}", attack.steps * size, 0)
         fit = _Fit(session, attack, images.cpu(), y, -1 if target is None else target, batch_size, seed)
+        replaced = {layer: function_fingerprint(each) for layer, each in sorted(classifier.bpda.items())}
         settings = {"target": target, "bounds": classifier.bounds, "seed": seed, "eot": classifier.eot,
-                    "bpda": sorted(classifier.bpda), "smoothing": classifier.smoothing,
+                    "bpda": replaced, "straight_through": classifier.straight_through,
+                    "probabilities": classifier.probabilities, "smoothing": classifier.smoothing,
                     **({"rejects": True} if classifier.rejects else {})}  # fmt: skip
         identity = "" if checkpoint is None else fit_identity(
             classifier.model, attack, settings, {"x": images, "y": y})  # fmt: skip

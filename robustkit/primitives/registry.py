@@ -244,12 +244,12 @@ def title(specification: str) -> str:
     return ":".join(filter(None, (name, own["values"])))
 
 
-def described(attack: Attack) -> dict[str, Any]:
+def described(attack: Attack | UniversalAttack) -> dict[str, Any]:
     """All hyper-parameters of an attack but its threat model, and a hash of its code if it is the user's own."""
     own: dict[str, Any] = {}
     for key in parameters(type(attack)):
         # Named only where it differs, so that runs from before there was any bisection can go on.
-        if key != "radii" or attack.radii != Attack.radii:
+        if key != "radii" or getattr(attack, key) != Attack.radii:
             own |= _described_value(key, getattr(attack, key))
     code = {} if in_package(type(attack)) else {"code": class_code(type(attack))}
     plugin = plugin_of(type(attack))

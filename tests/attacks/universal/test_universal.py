@@ -1,6 +1,6 @@
 """Universal perturbations: the closed form on linear models, equal bits, and numbers that a bare loop repeats."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -8,8 +8,9 @@ from robustkit.attacks import AdversarialPatch, Universal
 from torch import Tensor, nn
 
 import robustkit
-from robustkit import UserError, fit_universal
+from robustkit import Classifier, UserError, fit_universal
 from robustkit.engine.fit_universal import mini_batches
+from robustkit.primitives.universal import UniversalAttack, UniversalState
 from tests.networks import Noisy, Recording
 from tests.small import cnn, data, linear
 
@@ -278,6 +279,33 @@ def test_the_checkpoint_of_another_fit_is_refused(tmp_path, monkeypatch, change)
 
     with pytest.raises(UserError, match="checkpoint of another fit"):
         fit_universal(model, x, y, method, checkpoint=file, seed=int(change == "seed"))
+
+
+@pytest.mark.parametrize("changes", [{"bpda": {"1": lambda z: 2 * z}}, {"straight_through": True}], ids=["bpda", "st"])
+def test_a_checkpoint_made_with_other_gradients_was_continued(tmp_path, changes):
+    model, (x, y), file = linear(), data(20), tmp_path / "fit.safetensors"
+    model = nn.Sequential(nn.Identity(), nn.Identity(), model)
+    before, after = Classifier(model, bpda={"1": None}), Classifier(model, **{"bpda": {"1": None}, **changes})
+    fit_universal(before, x, y, Universal(0.2, steps=2, batch=4), checkpoint=file, keep_checkpoint=True)
+
+    with pytest.raises(UserError, match="checkpoint of another fit"):
+        fit_universal(after, x, y, Universal(0.2, steps=2, batch=4), checkpoint=file, keep_checkpoint=True)
+
+
+def test_a_checkpoint_was_continued_after_an_edit_of_the_attack(tmp_path):
+    def made(share: float) -> UniversalAttack:
+        @dataclass(frozen=True)
+        class Mine(Universal):
+            def step(self, state: UniversalState, grad: Tensor) -> UniversalState:
+                return super().step(state, share * grad)
+
+        return Mine(0.2, steps=2, batch=4)
+
+    model, (x, y), file = linear(), data(20), tmp_path / "fit.safetensors"
+    fit_universal(model, x, y, made(1.0), checkpoint=file, keep_checkpoint=True)
+
+    with pytest.raises(UserError, match="checkpoint of another fit"):
+        fit_universal(model, x, y, made(-1.0), checkpoint=file, keep_checkpoint=True)
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
