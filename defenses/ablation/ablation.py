@@ -21,13 +21,14 @@ from robustkit.host.lock import locked
 from robustkit.host.notebook import Summarised
 from robustkit.host.processes import several
 from robustkit.host.progress import ProgressWatch, Silent
+from robustkit.models.fingerprint import fingerprint
 from robustkit.paths import user_path
 from robustkit.primitives import registry
 
 from ..training.checks import checked_data, checked_network
 from ..training.finetuning import as_dataset, checked_recipe
 from ..training.recipe import Recipe
-from .cells import AblationSetup, discard, file_of, fingerprint, store, stored_outcome, train_cell
+from .cells import AblationSetup, discard, file_of, store, stored_outcome, train_cell
 from .grid import Axis, Cell, axes_of, cells_of
 from .table import TrainingOutcome, runs_table, table
 
@@ -226,7 +227,10 @@ class _Runner:
         unfinished = None if file is None else self._unfinished(file)
         model = self.make_model()
         if fingerprint(model) != self.setup.start:
-            raise UserError("make_model returned other weights than before; make it return the same weights each time.")
+            raise UserError(
+                "make_model returned a model with other weights, settings or code than before; make it return the same "
+                "one each time."
+            )
         outcome = train_cell(
             model, recipe, self.setup, unfinished, _OverallProgress(self.watch, job.name, number, total)
         )

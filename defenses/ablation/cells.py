@@ -18,7 +18,6 @@ from robustkit.errors import UserError
 from robustkit.host.arguments import check_fields
 from robustkit.host.files import PART
 from robustkit.host.progress import ProgressWatch
-from robustkit.models.hashing import hash_tensors
 from robustkit.models.preprocessing import network_in
 from robustkit.primitives.threat import norm_name, radius
 
@@ -35,7 +34,7 @@ from .table import STATUSES, TrainingOutcome
 
 _VERDICTS = ("clean", "ce", "worst")
 _HASHED = {"train": "other training images", "val": "other validation images", "test": "other test images",
-           "start": "other weights at the start"}  # fmt: skip
+           "start": "another model at the start"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class AblationSetup:
     norm: str
     eps: float | str
     judge: str  # attack on the test images, run on cross-entropy and on the margin
-    start: str  # SHA-256 of the weights that each training starts from
+    start: str  # fingerprint of the model that each training starts from
 
     @cached_property
     def _images(self) -> dict[str, str]:
@@ -110,11 +109,6 @@ def judge_on_test(model: nn.Module, setup: AblationSetup) -> dict[str, Any]:
     eps = radius(norm_name(setup.norm), setup.eps)
     verdicts = Judge(x, y, setup.judge, setup.norm, eps, seed=0).verdicts(model)
     return {name: correct.numpy() for name, correct in verdicts._asdict().items()}
-
-
-def fingerprint(model: nn.Module) -> str:
-    """The SHA-256, in hex, of a model's weights and buffers."""
-    return hash_tensors(model.state_dict()).hexdigest()
 
 
 def file_of(folder: Path, cell: Cell, seed: int) -> Path:

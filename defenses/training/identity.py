@@ -8,7 +8,8 @@ from typing import Any
 from torch import nn
 
 from robustkit.data import Dataset
-from robustkit.models.hashing import hash_tensors
+from robustkit.models.fingerprint import fingerprint
+from robustkit.models.preprocessing import network_in
 from robustkit.primitives import registry
 
 from ..inner_attack.specification import InnerAttack
@@ -17,12 +18,12 @@ from .selection import judging_attacks
 
 
 def identity_of(
-    network: nn.Module, data: Dataset, held_out: Dataset, inner: InnerAttack, recipe: Recipe, processes: int
+    model: nn.Module, data: Dataset, held_out: Dataset, inner: InnerAttack, recipe: Recipe, processes: int
 ) -> dict[str, Any]:
-    """Everything that the result depends on; the network as it is before the training."""
+    """Everything that the result depends on; the model as it is before the training, with its normalisation."""
     return {
-        "model": hash_tensors(network.state_dict(), prefix=type(network).__name__).hexdigest(),
-        "frozen": [name for name, weight in network.named_parameters() if not weight.requires_grad],
+        "model": fingerprint(model),
+        "frozen": [name for name, weight in network_in(model).named_parameters() if not weight.requires_grad],
         "recipe": asdict(recipe),
         "attack": _described(inner),
         **_own_judge(recipe, inner),

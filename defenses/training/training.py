@@ -102,7 +102,7 @@ class Training:
         team.require_same(lambda: shared_settings(self.network, data, held_out, inner, recipe), first_difference)
         self.checkpoint = None
         if folder is not None and team.first:
-            identity = identity_of(self.network, data, held_out, inner, recipe, team.size)
+            identity = identity_of(model, data, held_out, inner, recipe, team.size)
             self.checkpoint = TrainingCheckpoint(folder, identity)
         self.images = TrainingImages(data, recipe, self.device)
         self.steps = self.images.groups * inner.replays  # per epoch

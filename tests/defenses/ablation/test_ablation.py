@@ -147,11 +147,19 @@ def moved() -> nn.Module:
     return network
 
 
+def smooth() -> nn.Module:
+    """The same weights, and another activation: its outcomes were those of the network before."""
+    network = cnn()
+    network[0][0][2] = nn.SiLU()
+    return network
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"eps": 0.2}, "another eps"), ({"base": BASE.but(lr=0.02)}, "another lr"),
-        ({"judge": "pgd:steps=3"}, "another judge"), ({"make_model": moved}, "other weights at the start; give"),
+        ({"judge": "pgd:steps=3"}, "another judge"), ({"make_model": moved}, "another model at the start; give"),
+        ({"make_model": smooth}, "another model at the start; give"),
         ({"grid": {"freeze": ["prefix:0", "none"]}}, "another freeze"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -251,7 +259,7 @@ def test_test_images_that_the_model_does_not_take_are_refused_before_the_first_t
 def test_a_start_that_changes_between_cells_is_refused():
     starts = iter([cnn(), moved()])
 
-    with pytest.raises(UserError, match="same weights"):
+    with pytest.raises(UserError, match="other weights, settings or code than before"):
         ablated(make_model=lambda: next(starts))
 
 

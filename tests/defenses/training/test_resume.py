@@ -10,7 +10,9 @@ from robustkit.defenses import drop_weights, finetune
 from robustkit.defenses.training import training
 from robustkit.defenses.training.tensor_file import read_tensors, write_tensors
 from safetensors.torch import save, save_file
+from torch import nn
 
+from robustkit import Classifier
 from robustkit.errors import UserError
 from tests.defenses import crash, nets
 from tests.defenses.crash import ALL, DIGITS, SHORT, StopError, killed, run
@@ -210,3 +212,21 @@ def test_only_the_checkpoint_is_left_in_the_folder(tmp_path):
     run(tmp_path, SHORT.but(epochs=1))
 
     assert [path.name for path in tmp_path.iterdir()] == ["training.safetensors"]
+
+
+def unlike(kind: str) -> Classifier:
+    """A network whose weights do not say what it computes."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = [nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)]
+    layers[2] = nn.SiLU() if kind == "activation" else layers[2]
+    return Classifier(nn.Sequential(*layers), mean=[0.9 if kind == "normalisation" else 0.3], std=[0.4])
+
+
+@pytest.mark.parametrize("kind", ["activation", "normalisation"])
+def test_another_network_with_the_same_weights_got_the_stored_training(tmp_path, kind):
+    recipe = SHORT.but(epochs=1)
+    finetune(unlike(""), DIGITS, VAL, eps=0.1, recipe=recipe, out=tmp_path)
+
+    with pytest.raises(UserError, match="its model differs"):
+        finetune(unlike(kind), DIGITS, VAL, eps=0.1, recipe=recipe, out=tmp_path)
