@@ -12,7 +12,7 @@ from robustkit.primitives.ascent import step_unit
 from robustkit.primitives.ball import FREE
 from robustkit.primitives.perceptual import PerceptualAttack
 from robustkit.primitives.protocol import Attack, ClasswiseAttack, FeatureAttack, HookedAttack, MultiGradientAttack
-from robustkit.primitives.threat import ball, norm_name
+from robustkit.primitives.threat import ball, is_minimum, norm_name
 
 from .gaussian import Gaussian
 from .nfgsm import NFGSM
@@ -42,6 +42,8 @@ def inner_attack(spec: str | Attack, norm: str, eps: float | str) -> InnerAttack
     Raises:
         UserError: there is no such attack, it cannot be used in training, or it would change no image.
     """
+    if is_minimum(eps):
+        raise UserError("Training needs a radius, and 'minimum' is none; give one, such as eps='8/255'.")
     if isinstance(spec, Attack):
         if spec.ball != ball(norm_name(norm), eps):
             raise UserError(

@@ -114,6 +114,7 @@ def test_an_attack_object_trains_like_its_text():
         ("free:x", EPS, "replays"), ("nfgsm:k=2", EPS, "noise"), ("nfgsm:noise=20", EPS, "exceeds"),
         ("rs-fgsm:2", EPS, "no hyper-parameters"), ("pdg", EPS, "pgd"), ("pgd:stepz=3", EPS, "steps"),
         ("pgd", 3, "255"), ("nfgsm:noise=-1", EPS, "noise"), ("standard", EPS, "attack"),
+        ("pgd:steps=7", "minimum", "needs a radius"), ("rs-fgsm", "minimum", "needs a radius"),
         (PGD(0.2), EPS, "give both the same"), (PGD(EPS, "L2"), EPS, "give both the same"),
     ],
     ids=str,
