@@ -175,7 +175,8 @@ def _fitted_to(correct: Tensor, y: Tensor, target: int | None, classes: int) -> 
         raise UserError(f"The target class {target} is not a class of the model, which has 0 to {classes - 1}.")
     fitted = (correct if target is None else correct & (y != target)).nonzero().flatten().tolist()
     if not fitted:
-        raise UserError("The model classifies none of the images correctly, so there is nothing to fit to.")
+        of = "" if target is None else f" of other classes than the target, {target},"
+        raise UserError(f"The model classifies none of the images{of} correctly, so there is nothing to fit to.")
     return [int(number) for number in fitted]
 
 

@@ -236,6 +236,16 @@ def test_an_unknown_judge_gets_the_very_tensor_that_apply_returns():
     assert replace(fitted, seed=9).apply(x).equal(fitted.apply(x))
 
 
+def test_with_images_of_the_target_alone_the_model_was_said_to_classify_none_correctly():
+    model, (x, _) = linear(), data(20)
+    predicted = model(x).argmax(1)
+    target = int(predicted[0])
+    alone = predicted == target
+
+    with pytest.raises(UserError, match=f"other classes than the target, {target}, correctly"):
+        fit_universal(model, x[alone], predicted[alone], Universal(0.2), target=target)
+
+
 class KilledError(Exception):
     """Stands for the end of a process in the middle of a fit."""
 
