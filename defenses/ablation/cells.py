@@ -19,14 +19,16 @@ from robustkit.host.arguments import check_fields
 from robustkit.host.files import PART
 from robustkit.host.progress import ProgressWatch
 from robustkit.models.preprocessing import network_in
+from robustkit.primitives import registry
 from robustkit.primitives.threat import norm_name, radius
 
 from ..cost.cost import memory
 from ..inner_attack.diverged import Diverged
+from ..inner_attack.specification import inner_attack
 from ..training.finetuning import finetune
 from ..training.progress import CHECKPOINT
 from ..training.recipe import Recipe
-from ..training.selection import Judge
+from ..training.selection import Judge, judging_attacks
 from ..training.tensor_file import read_tensors, write_tensors
 from ..weights.freezing import frozen_names
 from .grid import Cell
@@ -34,7 +36,7 @@ from .table import STATUSES, TrainingOutcome
 
 _VERDICTS = ("clean", "ce", "worst")
 _HASHED = {"train": "other training images", "val": "other validation images", "test": "other test images",
-           "start": "another model at the start"}  # fmt: skip
+           "start": "another model at the start", "code": "other code of an attack"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,15 @@ class AblationSetup:
             "eps": str(self.eps),
             "judge": self.judge,
             "start": self.start,
+            **self._own_code(recipe),
         }
+
+    def _own_code(self, recipe: Recipe) -> dict[str, Any]:
+        """Hashes of the code of attacks that are the user's own; empty without such an attack."""
+        judges = [judging_attacks(each, self.norm, self.eps)[0] for each in (self.judge, recipe.select)]
+        attacks = [inner_attack(recipe.attack, self.norm, self.eps).attack, *judges]
+        code = [registry.described(attack).get("code") for attack in attacks]
+        return {"code": code} if any(code) else {}
 
 
 def train_cell(

@@ -263,6 +263,19 @@ def test_a_start_that_changes_between_cells_is_refused():
         ablated(make_model=lambda: next(starts))
 
 
+@pytest.mark.parametrize("role", ["attack", "judge"])
+def test_outcomes_were_kept_after_an_edit_of_an_own_attack(tmp_path, role):
+    file, out = tmp_path / "mine.py", tmp_path / "out"
+    file.write_text("from robustkit.attacks import PGD\n\nclass Climb(PGD):\n    pass\n")
+    own = f"{file}:Climb:steps=1"
+    changes = {"judge": own} if role == "judge" else {"base": BASE.but(attack=own)}
+    ablated(out, grid={"label_smoothing": [0.0, 0.2]}, seeds=1, **changes)
+    file.write_text(file.read_text().replace("pass", "power = 2"))
+
+    with pytest.raises(UserError, match="other code of an attack"):
+        ablated(out, grid={"label_smoothing": [0.0, 0.2]}, seeds=1, **changes)
+
+
 def test_files_of_cells_have_names_that_every_system_accepts(tmp_path):
     for cell in cells_of(axes_of({"freeze": ["none", "0.0.*,*.bias", "x" * 300]}), "full"):
         name = file_of(tmp_path, cell, 0).name
