@@ -224,7 +224,10 @@ def _notes(models: Sequence[Contestant]) -> Iterator[str]:
         texts = dict.fromkeys(f"{each.name}: {', '.join(each.attacks)}" for each in models)
         yield f"The runs used different attacks or settings of them, which may be the difference ({'; '.join(texts)})."
     if not all(check_same_images(first, second) for first, second in combinations(models, 2)):
-        yield "The runs have different numbers of images; each pair is tested on those in both; their labels agree."
+        yield (
+            "The runs have different numbers of images; each pair is tested on those in both, by their numbers. Only "
+            "their labels could be checked: they agree."
+        )
     if own_features(each.run.manifest["identity"] for each in models):
         yield OWN_FEATURES
     if rejecting := ", ".join(each.name for each in models if each.rejects):
