@@ -96,7 +96,7 @@ LONG_RACE = Stage(
     "raced_apgd:steps=100,pace=0.4", "race", RK_12[3].threshold, FOUR._replace(vanishing=True), for_noise=False
 )
 RK_13 = ensembles.stages("rk-13", "Linf")
-RK_12_L2 = ensembles.stages("rk-12", "L2")
+RK_12_L2, RK_12_L1 = ensembles.stages("rk-12", "L2"), ensembles.stages("rk-12", "L1")
 
 
 def measured_below(first: Stage, ratio: float) -> Stage:
@@ -108,6 +108,10 @@ def measured_below(first: Stage, ratio: float) -> Stage:
 # After rk-13: where following the gradient obtains little, no ratio says that an image is far.
 def also_if_bent(far: float, *limits: float) -> Threshold:
     return Threshold(Limits(*limits, ANY, ANY), 1.4, Limits(far, ANY), far=far)
+
+
+# In L1 many short plain searches break more than few long soft ones.
+PLAIN_STARTS = RK_12_L1[1]._replace(specification="apgd-ce:steps=20,start_radius=6,restarts=4")
 
 
 # By norm. Members have one label each.
@@ -249,7 +253,11 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "rk-9": ensembles.stages("rk-9", "L1"),
         "rk-10": ensembles.stages("rk-10", "L1"),
         "rk-11": ensembles.stages("rk-11", "L1"),
-        "rk-12": ensembles.stages("rk-12", "L1"),
+        "rk-12": RK_12_L1,
+        "plain starts": (RK_12_L1[0], PLAIN_STARTS, *RK_12_L1[2:]),
+        "plain starts, farther": (
+            RK_12_L1[0], PLAIN_STARTS._replace(threshold=Threshold(Limits(3.0, 5.0))), *RK_12_L1[2:],
+        ),
     },
 }  # fmt: skip
 
