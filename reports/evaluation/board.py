@@ -207,7 +207,8 @@ def _board(key: SharedImages, runs: list[Run]) -> Board:
             joined.setdefault(name, []).append(folder)
     contributed = parts(runs, names, folders)
     samples = joined_samples([part.samples for part in contributed])
-    rows = joined_rows([row for part in contributed for row in part.rows], samples)
+    identities = [run.manifest["identity"] for run in runs]
+    rows = joined_rows([row for part in contributed for row in part.rows], samples, identities)
     pictures = tuple(picture for part in contributed for picture in part.pictures)
     several = {name: where for name, where in joined.items() if len(where) > 1}
     return Board(

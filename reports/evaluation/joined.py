@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from robustkit.evidence.parts import broken_images
+from robustkit.evidence.parts import broken_images, column, is_broken
 from robustkit.evidence.picture import Picture
 from robustkit.evidence.run import Run
 from robustkit.evidence.sample_rows import SampleRows
+from robustkit.evidence.stopped import share_of
 from robustkit.evidence.union import UNION, described, members
-from robustkit.statistics.intervals import proportion
+from robustkit.primitives.mask import unmasked
+from robustkit.statistics.medians import median
 
 from ..shared.words import printable
 from .image_verdicts import distinct_images
@@ -66,13 +68,17 @@ def parts(runs: Sequence[Run], names: Sequence[Mapping[str, str]], folders: Sequ
     return [_told_apart(part, twice, folder) for part, folder in zip(plain, folders, strict=True)]
 
 
-def joined_rows(rows: Sequence[ResultRow], samples: SampleRows) -> tuple[ResultRow, ...]:
+def joined_rows(
+    rows: Sequence[ResultRow], samples: SampleRows, identities: Sequence[Mapping[str, Any]]
+) -> tuple[ResultRow, ...]:
     """The rows of a board, with one clean row for each model and one worst case at each threat.
 
     Args:
         rows: of all runs.
         samples: of all runs.
+        identities: of all runs; if one has a precision, so have the intervals of joined rows.
     """
+    identity = next((each for each in identities if "precision" in each), {})
     kept: list[ResultRow] = []
     several = {row.model for row in rows if _in_several(row.model, rows)}
     done: set[tuple[str, ThreatLabel | None, str]] = set()
@@ -83,15 +89,15 @@ def joined_rows(rows: Sequence[ResultRow], samples: SampleRows) -> tuple[ResultR
                 continue
             done.add(key)
             same = [other for other in rows if (other.model, other.threat, other.role) == key]
-            kept.append(_worst(row, same, rows, samples) if row.threat and row.model in several else row)
+            kept.append(_worst(row, same, rows, samples, identity) if row.threat and row.model in several else row)
         elif row.role != UNION or row.model not in several:
             kept.append(row)
     for model in dict.fromkeys(row.model for row in rows if row.model in several):
-        kept += _union([row for row in kept if row.model == model], samples, model)
+        kept += _union([row for row in kept if row.model == model], samples, model, identity)
     return tuple(kept)
 
 
-def _union(rows: Sequence[ResultRow], samples: SampleRows, model: str) -> list[ResultRow]:
+def _union(rows: Sequence[ResultRow], samples: SampleRows, model: str, identity: Mapping[str, Any]) -> list[ResultRow]:
     """The row of one model about the threats of all its runs together; none if they have one norm."""
     worst = [row for row in rows if row.role == "worst-case" and row.threat and not row.threat.is_minimum]
     parts = members([(row.threat.norm, row.threat.eps_text) for row in worst if row.threat])
@@ -102,12 +108,11 @@ def _union(rows: Sequence[ResultRow], samples: SampleRows, model: str) -> list[R
     clean = next(row for row in rows if row.role == "clean")
     correct, undecided = clean.correct - broken, max(row.undecided for row in worst)
     unattacked = min(correct, sum(row.undecided for row in worst if row.is_open))
-    share, least = proportion(correct, clean.n), proportion(correct - unattacked, clean.n)
+    changed = _recounted(replace(worst[0], broken=broken), correct, unattacked, identity)
     return [replace(
-        worst[0], threat=ThreatLabel(UNION, described(parts), math.nan), role=UNION, correct=correct, low=least.low,
-        high=share.high, method=UNFINISHED if unattacked else share.method, undecided=undecided, broken=broken,
+        changed, threat=ThreatLabel(UNION, described(parts), math.nan), role=UNION, undecided=undecided,
         attacked=max(row.attacked for row in worst), forwards=sum(row.forwards for row in worst),
-        backwards=sum(row.backwards for row in worst), one_draw=math.nan,
+        backwards=sum(row.backwards for row in worst),
     )]  # fmt: skip
 
 
@@ -115,23 +120,48 @@ def _in_several(model: str, rows: Sequence[ResultRow]) -> bool:
     return sum(row.model == model and row.role == "clean" for row in rows) > 1
 
 
-def _worst(row: ResultRow, same: Sequence[ResultRow], rows: Sequence[ResultRow], samples: SampleRows) -> ResultRow:
+def _worst(
+    row: ResultRow, same: Sequence[ResultRow], rows: Sequence[ResultRow], samples: SampleRows,
+    identity: Mapping[str, Any],
+) -> ResultRow:  # fmt: skip
     """The worst case over all runs; what breaks an image at a smaller radius breaks it here too."""
     assert row.threat is not None
     broken = len(distinct_images(
         broken_images(part) for part in samples.parts
-        if (part["model"], part["norm"]) == (row.model, row.threat.norm) and part["eps"] <= row.threat.eps
+        if (part["model"], part["norm"]) == (row.model, row.threat.norm)
+        and (part["eps"] == row.threat.eps if row.threat.is_minimum else part["eps"] <= row.threat.eps)
     ))  # fmt: skip
     clean = next(other.correct for other in rows if other.model == row.model and other.role == "clean")
     correct = clean - broken
-    undecided = max(other.undecided for other in same)
     unattacked = min(correct, sum(other.undecided for other in same if other.is_open))
-    share, least = proportion(correct, row.n), proportion(correct - unattacked, row.n)
+    changed = _recounted(replace(row, broken=broken), correct, unattacked, identity)
+    changed = _with_distances(changed, samples, clean) if row.threat.is_minimum else changed
     return replace(
-        row, correct=correct, low=least.low, high=share.high, method=UNFINISHED if unattacked else share.method,
-        attacked=max(other.attacked for other in same), broken=broken, undecided=undecided,
+        changed, attacked=max(other.attacked for other in same), undecided=max(other.undecided for other in same),
         forwards=sum(other.forwards for other in same), backwards=sum(other.backwards for other in same),
     )  # fmt: skip
+
+
+def _recounted(row: ResultRow, correct: int, unattacked: int, identity: Mapping[str, Any]) -> ResultRow:
+    """The row with another number of correct images; what single draws do at the worst point of all runs is unknown."""
+    share, least = share_of(identity, correct, row.n), share_of(identity, correct - unattacked, row.n)
+    return replace(
+        row, correct=correct, low=least.low, high=share_of(identity, correct + row.errors, row.n).high,
+        method=UNFINISHED if unattacked else share.method, one_draw=math.nan,
+    )  # fmt: skip
+
+
+def _with_distances(row: ResultRow, samples: SampleRows, correct: int) -> ResultRow:
+    """The row with the median over the correctly classified images of the nearest adversarial example of all runs."""
+    assert row.threat is not None
+    nearest: dict[int, float] = {}
+    for part in samples.parts:
+        if (part["model"], part["norm"], part["eps_text"]) == (row.model, row.threat.norm, row.threat.eps_text):
+            distances = column(part, unmasked(row.threat.norm).lower())[is_broken(part)].tolist()
+            for image, distance in zip(broken_images(part).tolist(), distances, strict=True):
+                nearest[image] = min(distance, nearest.get(image, math.inf))
+    found = median([*nearest.values(), *[math.inf] * (correct - len(nearest))])
+    return replace(row, distance=found.value, distance_low=found.low, distance_high=found.high)
 
 
 def _entry(run: Run, name: str) -> dict[str, Any] | None:

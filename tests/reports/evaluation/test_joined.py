@@ -1,8 +1,10 @@
 """Runs side by side: the same model gets one worst case over all of its attacks, other pixels another table."""
 
 import io
+import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from rich.console import Console
@@ -10,7 +12,13 @@ from robustkit.reports import print_tables, write_report
 from robustkit.reports.evaluation.board import boards
 
 from robustkit import Classifier, evaluate, load_run
+from robustkit.evidence.rows import FailedRecord
 from robustkit.evidence.run import Run
+from robustkit.evidence.store import Store
+from robustkit.statistics.confidence_sequence import sequence
+from robustkit.statistics.intervals import proportion
+from robustkit.statistics.medians import median
+from tests.networks import Noisy
 from tests.small import Recorder, data, linear
 
 COUNT = 40
@@ -98,3 +106,48 @@ def test_the_joint_worst_case_of_an_unfinished_run_counts_what_is_undecided(two,
 
     assert worst(board, "0.1").undecided > 0
     assert worst(board, "0.1").low < worst(boards([two[0]])[0], "0.1").low
+
+
+def test_the_joint_interval_ended_below_the_images_without_a_verdict(tmp_path):
+    runs = [run_of(tmp_path / name, attack) for name, attack in (("a", "fgsm"), ("b", "noise:queries=3"))]
+    image = int(runs[0].samples["sample"].iloc[0])
+    for run in runs:
+        store = Store(run.folder)
+        store.write([FailedRecord("m", image, int(data(COUNT)[1][image]), 3, "SIGKILL")])
+        store.close()
+    (board,) = boards([load_run(run.folder) for run in runs])
+    cell = worst(board, "0.1")
+
+    assert cell.errors == 1
+    assert cell.high == proportion(cell.correct + 1, COUNT).high
+
+
+def test_a_joint_worst_case_of_runs_that_stopped_early_had_an_interval_of_wilson(tmp_path):
+    runs = [run_of(tmp_path / str(seed), "fgsm", seed=seed, eps="0.1", precision=0.14) for seed in (0, 1)]
+    (board,) = boards(runs)
+    cell = worst(board, "0.1")
+
+    assert (cell.low, cell.high) == sequence(cell.correct, cell.n, COUNT)[1:3]
+    assert cell.method == "confidence-sequence"
+
+
+def test_a_joint_worst_case_had_the_single_draws_of_the_first_run(tmp_path):
+    """Noise left 94 % of them right, APGD half, and 94 % was said of both attacks together."""
+    noisy = Noisy(linear(), spread=0.2)
+    runs = [run_of(tmp_path / name, name, model=noisy, eps="0.1") for name in ("noise:queries=3", "pgd:steps=6")]
+    (board,) = boards(runs)
+
+    assert worst(board, "0.1").one_draw_percent == ""
+
+
+def test_a_joint_median_distance_was_that_of_the_first_run(tmp_path):
+    usual = {"norm": "L2", "eps": "minimum"}
+    runs = [run_of(tmp_path / name[:4], name, **usual) for name in ("ddn:steps=2", "deepfool")]
+    (board,) = boards(runs)
+    both = pd.concat([run.samples for run in runs])
+    both = both[both.verdict != "clean-wrong"]
+    nearest = both.l2.where(both.verdict == "broken", math.inf).groupby(both["sample"]).min()
+    cell = worst(board, "minimum")
+
+    assert (cell.distance, cell.distance_low, cell.distance_high) == median(nearest.tolist())
+    assert cell.distance < max(run.results["median_distance"].max() for run in runs)
