@@ -67,7 +67,7 @@ def _about_corruptions(text: str, parts: re.Match[str]) -> CorruptionCondition:
     if parts["share"] is not None:
         return CorruptionCondition(parts["name"] or ALL, False, share(parts["share"]), text.strip())
     try:
-        value = float(exact(parts["error"])) / (100 if parts["percent"] else 1)
+        value = float(exact(parts["error"]) / (100 if parts["percent"] else 1))
     except UserError:
         value = -1
     if value < 0:  # an error may be larger than that of the baseline
@@ -83,7 +83,7 @@ def share(text: str) -> float:
     """
     number, percent = (text.strip()[:-1], True) if text.strip().endswith("%") else (text, False)
     try:
-        value = float(exact(number)) / (100 if percent else 1)
+        value = float(exact(number) / (100 if percent else 1))
     except UserError:
         raise UserError(f"{shortened(text)!r} is not a share; write 0.4 or 40%.") from None
     if not 0 <= value <= 1:

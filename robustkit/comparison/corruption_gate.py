@@ -11,7 +11,7 @@ from robustkit.evidence.corruptions import ALL
 from .conditions import CorruptionCondition
 from .contestants import Contestant
 from .corrupted import CorruptionPair, other_corruptions, paired_tests
-from .gate_check import JUDGED_BY, GateCheck, share_in_words
+from .gate_check import JUDGED_BY, GateCheck, percent_beside, percent_of, reaches, share_in_words
 
 
 def corruption_check(model: Contestant, asked: CorruptionCondition, judged_by: str) -> GateCheck:
@@ -75,9 +75,10 @@ def _of_error(model: Contestant, asked: CorruptionCondition, row: Mapping[str, A
             f"The run has no mCE: its baseline {baseline['name']} makes no error on one of the corruptions; take more "
             "images, or another baseline."
         )
-    value, passed = float(row["ce"]), float(row["ce"]) <= asked.bound
+    passed = reaches(-row["ce"], -asked.bound)
+    measured = percent_beside(-row["ce"], -asked.bound).removeprefix("-")
     word = "at most" if passed else "above"
-    reason = f"{100 * value:.1f} against {row['baseline']} (n={row['n']}) is {word} {100 * asked.bound:g}; no interval"
+    reason = f"{measured} against {row['baseline']} (n={row['n']}) is {word} {percent_of(asked.bound)}; no interval"
     return GateCheck(model.name, "mCE", passed, reason)
 
 
@@ -85,8 +86,8 @@ def _of_accuracy(
     model: Contestant, asked: CorruptionCondition, row: Mapping[str, Any], judged_by: str
 ) -> GateCheck:  # fmt: skip
     value = float(row[{"point": "accuracy", "low": "ci_low", "high": "ci_high"}[judged_by]])
-    passed = value >= asked.bound
+    passed = reaches(value, asked.bound)
     counted = f"n={row['n']}, severities {row['severities']}"
-    measured = share_in_words(row["accuracy"], row["ci_low"], row["ci_high"], counted, asked.bound)
-    reason = f"{measured} is {'at least' if passed else 'below'} {100 * asked.bound:g} %{JUDGED_BY[judged_by]}"
+    measured = share_in_words(row["accuracy"], row["ci_low"], row["ci_high"], counted, asked.bound, judged_by)
+    reason = f"{measured} is {'at least' if passed else 'below'} {percent_of(asked.bound)} %{JUDGED_BY[judged_by]}"
     return GateCheck(model.name, named(asked.corruption), passed, reason)

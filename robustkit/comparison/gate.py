@@ -20,7 +20,7 @@ from .conditions import Condition, CorruptionCondition, condition
 from .conditions import share as share_of
 from .contestants import CLEAN, Contestant, ThreatKey, called, check_same_images, contestants, verdicts_on_shared_images
 from .corruption_gate import corruption_check, corruption_drops, named
-from .gate_check import JUDGED_BY, share_in_words
+from .gate_check import JUDGED_BY, percent_beside, percent_of, reaches, share_in_words
 from .gate_check import GateCheck as GateCheck
 
 JudgedBy = Literal["point", "low", "high"]
@@ -128,9 +128,9 @@ def _least(model: Contestant, asked: Condition, judged_by: str) -> GateCheck:
     threat = _threat_of(model, asked)
     found, n = model.share(threat), model.count(threat)
     value = {"point": found.value, "low": found.low, "high": found.high}[judged_by]
-    passed = value >= asked.least
-    measured = share_in_words(found.value, found.low, found.high, f"n={n}", asked.least)
-    reason = f"{measured} is {'at least' if passed else 'below'} {_percent(asked.least)}{JUDGED_BY[judged_by]}"
+    passed = reaches(value, asked.least)
+    measured = share_in_words(found.value, found.low, found.high, f"n={n}", asked.least, judged_by)
+    reason = f"{measured} is {'at least' if passed else 'below'} {percent_of(asked.least)} %{JUDGED_BY[judged_by]}"
     return GateCheck(model.name, _name(model, threat), passed, reason)
 
 
@@ -155,6 +155,7 @@ class _Drop(NamedTuple):
     p: float
     n: int
     note: str  # about images that are left out
+    corrupted: bool = False  # whether it is about corrupted images, each of which may have several verdicts
 
 
 def _drops(models: Sequence[Contestant], before: Sequence[Contestant], most: float) -> Iterator[_Drop]:
@@ -166,27 +167,40 @@ def _coarse(tests: Sequence[_Drop], most: float) -> str:
     """A sentence if there are so few images that a drop which matters is never significant."""
     # If only the baseline gets some images right, and the new model no others, each of them halves p.
     images = next(count for count in range(1, 64) if len(tests) * 0.5**count < LEVEL)
-    n = min((test.n for test in tests), default=images)
+    single = [test for test in tests if not test.corrupted]
+    n = min((test.n for test in single), default=images)
     if images <= max(most, _SMALL) * n:
         return ""
     drop = f"only a drop of {100 * images / n:.3g} points or more" if images <= n else "no drop"
-    return f"With {n} images {drop} can fail; evaluate more images."
+    where = ", clean or under attack," if len(single) < len(tests) else ""
+    return f"With {n} images{where} {drop} can fail; evaluate more images."
 
 
 def _judged_drops(tests: Sequence[_Drop], most: float) -> Iterator[GateCheck]:
     for test, p in zip(tests, holm([test.p for test in tests]), strict=True):
         passed = not (test.too_far and p < LEVEL)
         change = (
-            f"{100 * test.change:+.1f} points against the baseline "
+            f"{_signed(test.change, most)} points against the baseline "
             f"(95 %: {100 * test.low:+.1f} to {100 * test.high:+.1f}, n={test.n}{test.note})"
         )
         why = (
             ""
             if not test.too_far
             else f", more than {100 * most:g} points down"
-            + (f", p = {p:.2g}" if not passed else f", but that may be luck: p = {p:.2g}")
+            + (f", p = {_p_value(p)}" if not passed else f", but that may be luck: p = {_p_value(p)}")
         )
         yield GateCheck(test.model, test.threat, passed, change + why)
+
+
+def _signed(change: float, most: float) -> str:
+    """A change in points, in as many digits as show whether it is a larger drop than is accepted."""
+    return ("+" if change >= 0 else "") + percent_beside(change, -most)
+
+
+def _p_value(p: float) -> str:
+    """A p-value in as many digits as show whether it is significant."""
+    digits = next((each for each in range(2, 9) if (float(f"{p:.{each}g}") < LEVEL) == (p < LEVEL)), 9)
+    return f"{p:.{digits}g}"
 
 
 def _tests(model: Contestant, old: Contestant, most: float) -> Iterator[_Drop]:
@@ -214,7 +228,7 @@ def _tests(model: Contestant, old: Contestant, most: float) -> Iterator[_Drop]:
         test = pair.test
         too_far = -test.difference > most * (1 + 1e-12)
         name = named(pair.corruption)
-        yield _Drop(model.name, name, test.difference, test.low, test.high, too_far, test.p, test.n, note)
+        yield _Drop(model.name, name, test.difference, test.low, test.high, too_far, test.p, test.n, note, True)
 
 
 def _require_same_way(model: Contestant, old: Contestant) -> None:
@@ -252,7 +266,3 @@ def _unreliable(model: Contestant, asked: Sequence[ThreatKey] | None) -> Iterato
 
 def _name(model: Contestant, threat: ThreatKey) -> str:
     return called(threat, model.threats[threat])
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.12g} %"

@@ -17,17 +17,37 @@ class GateCheck(NamedTuple):
     reason: str  # what was measured, and what was asked for
 
 
-def share_in_words(value: float, low: float, high: float, counted: str, bound: float | None = None) -> str:
+# 27 right of 45 versions of 9 images are 5.4 / 9, which is less than 0.6 as a float.
+_ROUNDING: Final = 1e-12
+
+
+def reaches(value: float, bound: float) -> bool:
+    """Whether a share is at least so large, up to the rounding of floats."""
+    return value >= bound - _ROUNDING
+
+
+def share_in_words(
+    value: float, low: float, high: float, counted: str, bound: float | None = None, judged_by: str = "point"
+) -> str:
     """A share with its interval, and what it was counted on: "51.5 % (95 %: 44.6 to 58.3 %, n=200)".
 
-    With further digits where it would else look like the `bound` that it is compared with.
+    With further digits where the number that is judged would else look like the `bound` that it is compared with.
     """
-    digits = 1 if bound is None else _digits(value, bound)
-    return f"{100 * value:.{digits}f} % (95 %: {100 * low:.1f} to {100 * high:.1f} %, {counted})"
+    shares = {"point": value, "low": low, "high": high}
+    point, least, most = (
+        f"{100 * each:.1f}" if bound is None or name != judged_by else percent_beside(each, bound)
+        for name, each in shares.items()
+    )
+    return f"{point} % (95 %: {least} to {most} %, {counted})"
 
 
-def _digits(value: float, bound: float) -> int:
-    """How many digits a percentage needs so that it is on that side of the bound on which the value is."""
-    least = float(f"{100 * bound:.12g}")
-    same = (each for each in range(1, 9) if (round(100 * value, each) >= least) == (value >= bound))
-    return next(same, 9)
+def percent_beside(value: float, bound: float) -> str:
+    """A share in percent, in as many digits as show on which side of the bound it is."""
+    limit = float(percent_of(bound))
+    same = (each for each in range(1, 9) if (round(100 * value, each) >= limit) == reaches(value, bound))
+    return f"{100 * value:.{next(same, 9)}f}"
+
+
+def percent_of(bound: float) -> str:
+    """A bound in percent, in all of its digits."""
+    return f"{100 * bound:.12g}"

@@ -1,5 +1,7 @@
 """Corrupted images in comparisons and gates: the same pictures, each image once."""
 
+from dataclasses import replace
+
 import pytest
 
 from robustkit import UserError, compare, gate
@@ -108,3 +110,28 @@ def test_a_baseline_that_makes_no_error_is_said_to_be_the_cause_of_a_missing_mce
     assert run.corruptions["error"].iloc[0] == 0
     with pytest.raises(UserError, match="its baseline cnn makes no error on one of the corruptions"):
         gate(run, fail_under="mCE<=1")
+
+
+def test_a_mean_at_the_bound_missed_it_by_a_rounding_error(one):
+    """27 of the 45 versions of 9 images, 5.4 / 9, are 0.6 and were less."""
+    run = replace(one, corruptions=one.corruptions.assign(accuracy=27 / 5 / 9, ce=0.1 + 0.2))
+
+    assert gate(run, fail_under=["corruptions>=0.6", "mCE<=0.3"]).passed
+
+
+def test_a_larger_mce_looked_like_the_bound(one):
+    """90.0 "is above 90", it said."""
+    run = replace(one, corruptions=one.corruptions.assign(ce=0.9003))
+
+    assert gate(run, fail_under="mCE<=0.9").checks[0].reason.startswith("90.03 against linear (n=40) is above 90;")
+
+
+def test_smaller_drops_failed_on_corrupted_images_than_a_gate_called_possible(one):
+    """It said that only a drop of 15 points or more can fail, and let one of 5 fail."""
+    before = one.corrupted
+    less = (before["corruption"] != "-") & (before["correct"] > 0)
+    after = before.assign(correct=before["correct"] - less.to_numpy().astype(int) * (before["sample"] % 5 == 0))
+    judged = gate(replace(one, corrupted=after), baseline=one)
+
+    assert [check.threat for check in judged.checks if not check.passed] == ["corruptions"]
+    assert judged.note.startswith("With 40 images, clean or under attack, only a drop of 15 points or more can fail")

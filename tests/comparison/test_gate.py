@@ -8,7 +8,7 @@ import pytest
 
 from robustkit import UserError, compare, evaluate, gate
 from robustkit.comparison.conditions import condition, share
-from robustkit.comparison.gate_check import share_in_words
+from robustkit.comparison.gate_check import percent_beside, share_in_words
 from robustkit.comparison.junit import junit
 from tests.comparison.test_compare import Remembering, run_of
 from tests.networks import Constant, switched_off
@@ -221,3 +221,20 @@ def test_a_run_whose_broken_images_were_deleted_is_neither_passed_nor_compared(t
 )
 def test_a_share_does_not_look_like_a_bound_that_it_misses(value, bound, text):
     assert share_in_words(value, 0.5, 0.8, "n=48", bound).startswith(text)
+
+
+def test_a_percentage_with_a_decimal_was_another_number_than_the_share():
+    """37.9 % became 0.37899999999999995, and 44.1 % more than 441 of 1,000."""
+    for tenths in range(1001):
+        assert share(f"{tenths / 10} %") == tenths / 1000
+    assert condition("mCE<=33.3%").bound == 0.333
+
+
+def test_the_end_of_an_interval_looked_like_the_bound_that_it_misses():
+    """40.0 % "is below 40 %, judged by the lower end", it said."""
+    assert share_in_words(0.5, 0.3996, 0.6, "n=48", 0.4, "low") == "50.0 % (95 %: 39.96 to 60.0 %, n=48)"
+
+
+def test_a_drop_looked_like_the_one_that_is_accepted():
+    assert percent_beside(-0.0204, -0.02) == "-2.04"
+    assert percent_beside(-0.02, -0.02) == "-2.0"
