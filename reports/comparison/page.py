@@ -15,8 +15,8 @@ from robustkit.evidence.corruptions import ALL
 from robustkit.host.files import write_text
 
 from ..shared.rendering import render, styles
-from ..shared.words import interval, percent, printable, signed_points
-from .terminal import length_text, p_value, threat_tables
+from ..shared.words import interval, p_value, percent, printable, signed_points
+from .terminal import length_text, threat_tables
 
 
 class RankedModel(NamedTuple):

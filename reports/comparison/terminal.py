@@ -16,7 +16,7 @@ from robustkit.evidence.corruptions import ALL
 from robustkit.evidence.union import UNION
 
 from ..shared.terminal import empty_table, fitting, fitting_table, plain_text, print_notes, wide_enough
-from ..shared.words import in_ascii, interval, percent, printable
+from ..shared.words import in_ascii, interval, p_value, percent, printable
 
 RANKING: Final = ("95 % interval", "k/n")
 PAIRS: Final = ("95 % interval", "only first", "only second", "p (Holm)")
@@ -149,11 +149,6 @@ def length_text(value: float) -> str:
 def _verdict(row: Mapping[Any, Any], word: str = "higher") -> str:
     winner = {"first": row["first"], "second": row["second"]}.get(row["verdict"])
     return "no significant difference" if winner is None else f"{printable(winner)} is {word}"
-
-
-def p_value(value: float) -> str:
-    """A p-value with three decimals."""
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _notes(comparison: Comparison, shown: AbstractSet[str]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import math
 from typing import Final, NamedTuple
 
-from ..shared.words import point_range, points
+from ..shared.words import p_value, point_range, points
 from .overview import Overview
 from .ranking import Pair
 from .result_rows import ThreatLabel
@@ -50,5 +50,4 @@ def pair_table(table: Overview) -> PairTable | None:
 def _row(pair: Pair, reach: float) -> PairRow:
     value, low, high = pair.difference
     places = ((each / reach + 1) / 2 for each in (low, high, value))
-    p = "< 0.001" if pair.p < 0.001 else f"{pair.p:.3f}"
-    return PairRow(pair, points(value), point_range(low, high), p, *places)
+    return PairRow(pair, points(value), point_range(low, high), p_value(pair.p), *places)

@@ -12,6 +12,7 @@ UNKNOWN: Final = DASH
 MINUS: Final = "\N{MINUS SIGN}"
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 PARTS: Final = 10**6  # a mean of shares is written as so many parts
+_LEVEL: Final = 0.05  # of all tests
 
 
 def percent(k: int, n: int) -> str:
@@ -45,6 +46,14 @@ def mean_percent(mean: float) -> str:
 def mean_interval(low: float, high: float, mean: float) -> str:
     """`interval` of a mean of shares, which is no count."""
     return interval(low, high, round(mean * PARTS), PARTS)
+
+
+def p_value(value: float) -> str:
+    """A p-value with three decimals; with more where it would else look like the level of 5 %."""
+    if value < 0.001:
+        return "< 0.001"
+    digits = next((each for each in range(3, 9) if (float(f"{value:.{each}f}") < _LEVEL) == (value < _LEVEL)), 9)
+    return f"{value:.{digits}f}"
 
 
 def signed_points(difference: float) -> str:

@@ -1,5 +1,13 @@
 import pytest
-from robustkit.reports.shared.words import in_plain_words, interval, per_image, percent, printable, signed_points
+from robustkit.reports.shared.words import (
+    in_plain_words,
+    interval,
+    p_value,
+    per_image,
+    percent,
+    printable,
+    signed_points,
+)
 
 from robustkit.primitives.threat import THREATS
 from robustkit.statistics.intervals import proportion
@@ -41,3 +49,10 @@ def test_no_difference_has_no_sign(value: float, text: str) -> None:
 @pytest.mark.parametrize("norm", THREATS)
 def test_every_threat_has_plain_words(norm: str) -> None:
     assert in_plain_words(norm, "3").startswith("when ")
+
+
+def test_a_significant_difference_had_a_p_value_of_the_level_beside_it() -> None:
+    """0.0498 was written as 0.050, below a sentence that calls what is below 0.05 significant."""
+    assert [p_value(value) for value in (0.0004, 0.0123, 0.0498, 0.0502, 0.05)] == [
+        "< 0.001", "0.012", "0.0498", "0.050", "0.050",
+    ]  # fmt: skip
