@@ -80,6 +80,7 @@ def _mean_error(values: NDArray[np.int64]) -> _MeanError:
     freedom = np.array([seeds - 1, max(images - 1, 1), (seeds - 1) * max(images - 1, 1)])
     squares = np.maximum([by_seed, by_image, residual], 0) / freedom
     # Both effects contain the residual variance: count it once, and never subtract more than the smallest of the three.
-    both = squares[0] + squares[1] - squares.min()
+    # Where means over seeds and over images are all equal nothing is left, and the residual is the only estimate.
+    both = squares[0] + squares[1] - squares.min() or squares[2]
     degrees_of_freedom = both**2 / (squares**2 / freedom).sum()
     return _MeanError(float(both) / values.size, float(t.ppf((1 + _LEVEL) / 2, degrees_of_freedom)))

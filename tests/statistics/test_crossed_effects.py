@@ -105,3 +105,12 @@ def test_the_order_of_images_does_not_matter():
     order = source.permutation(200)
 
     assert difference(mine, other) == difference(mine[:, order], other[:, order])
+
+
+def test_seeds_that_contradict_each_other_on_every_image_had_no_interval():
+    """Equal means over seeds and over images left no variance: NaN for a change, and a division by zero."""
+    one, other = np.array([[1, 0, 1, 1], [0, 1, 1, 1]], bool), np.array([[0, 1, 1, 1], [1, 0, 1, 1]], bool)
+    change, mean = difference(one, other), average(one[:, :2])
+
+    assert change.low < change.value == 0 < change.high
+    assert 0 < mean.low < mean.value == 0.5 < mean.high < 1
