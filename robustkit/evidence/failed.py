@@ -4,6 +4,7 @@ In the tables they are among the n images and not among the correct ones, and ea
 wrong to all of them right.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -13,7 +14,9 @@ from robustkit.evidence.audit import AUDIT
 from robustkit.evidence.consistency import image_list
 from robustkit.evidence.parts import Part
 from robustkit.evidence.rows import NO_VERDICT, FailedRecord
+from robustkit.evidence.single_draws import DRAW_COLUMN, RESULT_EXTRAS
 from robustkit.evidence.stopped import share_of
+from robustkit.statistics.intervals import mean_of_shares
 
 ERRORS: Final = "errors"  # column of the results
 Failed = Mapping[int, FailedRecord]  # by image
@@ -65,7 +68,17 @@ def _with_errors(row: Mapping[str, Any], identity: Mapping[str, Any], errors: in
     share = share_of(identity, correct, n)
     least = share_of(identity, max(0, correct - (row["undecided"] - waiting)), n)
     most = share_of(identity, correct + errors, n)
-    return {**row, "n": n, "accuracy": share.value, "ci_low": least.low, "ci_high": most.high, ERRORS: errors}
+    shares = {"n": n, "accuracy": share.value, "ci_low": least.low, "ci_high": most.high, ERRORS: errors}
+    return {**row, **shares, **_draws_with_errors(row, errors)}
+
+
+def _draws_with_errors(row: Mapping[str, Any], errors: int) -> dict[str, float]:
+    """The columns about single draws, none of which is right on an image without a verdict; empty without them."""
+    if not row["n"] or math.isnan(row.get(DRAW_COLUMN, math.nan)):
+        return {}
+    right, n = row[DRAW_COLUMN] * row["n"], row["n"] + errors
+    share, most = mean_of_shares(right, n), mean_of_shares(min(right + errors, n), n)
+    return dict(zip(RESULT_EXTRAS, (share.value, share.low, most.high), strict=True))
 
 
 def of_other_images(rows: Mapping[int, Any], failed: Failed) -> dict[int, Any]:

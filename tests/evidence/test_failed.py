@@ -80,6 +80,18 @@ def test_the_rows_are_those_of_the_other_images_with_bounds(model, tmp_path):
     assert run.manifest["finished"]
 
 
+def test_single_draws_left_out_the_images_without_a_verdict(tmp_path):
+    """A randomized model was right in more single draws than on images, because those were fewer."""
+    run = failing(tmp_path, 3, 7, model="randomized")
+    own = run.samples[(run.samples["attack"] == "fgsm") & (run.samples["verdict"] != "error")]
+    row = run.results[run.results["attack"] == "fgsm"].iloc[0]
+    right = own["draw_accuracy"].sum()
+
+    assert row["draw_accuracy"] == pytest.approx(right / 12)
+    assert row["draw_ci_low"] == pytest.approx(mean_of_shares(right, 12).low)
+    assert row["draw_ci_high"] == pytest.approx(mean_of_shares(right + 2, 12).high)
+
+
 def test_the_mean_over_corruptions_has_the_same_bounds(tmp_path):
     run = failing(tmp_path, 3, 7)
     mean, row = run.corruptions.iloc[0], run.results[run.results["role"] == "corruption"].iloc[0]
