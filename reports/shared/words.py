@@ -28,14 +28,21 @@ def percent(k: int, n: int) -> str:
 
 
 def interval(low: float, high: float, k: int, n: int) -> str:
-    """A 95 % interval as "84.1 to 89.9 %" with a dash; one-sided where k is 0 or n: "≤ 0.73 %", "≥ 99.27 %"."""
+    """A 95 % interval as "84.1 to 89.9 %" with a dash; one-sided where k is 0 or n: "≤ 0.73 %", "≥ 99.27 %".
+
+    With further decimals where the share would else lie outside.
+    """
     if n == 0 or math.isnan(low) or math.isnan(high):
         return UNKNOWN
     if k == 0:
         return f"≤ {_bound(high)} %"
     if k == n:
         return f"≥ {_bound(low)} %"
-    return f"{100 * low:.1f}{DASH}{100 * high:.1f} %"
+    for digits in range(1, 7):
+        ends = [f"{100 * end:.{digits}f}" for end in (low, high)]
+        if float(ends[0]) <= 100 * k / n <= float(ends[1]):
+            break
+    return f"{DASH.join(ends)} %"
 
 
 def mean_percent(mean: float) -> str:

@@ -28,6 +28,17 @@ def test_an_interval_at_the_edge_is_one_sided() -> None:
     assert interval(every.low, every.high, 504, 504) == "≥ 99.27 %"
 
 
+@pytest.mark.parametrize(
+    ("k", "n", "text"),
+    [(1, 50000, "0.00 to 0.01 %"), (49999, 50000, "99.99 to 100.00 %"), (252, 504, "45.7 to 54.3 %")],
+)
+def test_an_interval_did_not_contain_its_share(k: int, n: int, text: str) -> None:
+    """0.002 % (0.0 to 0.0 %) was printed of one image of 50,000."""
+    share = proportion(k, n)
+
+    assert interval(share.low, share.high, k, n) == text.replace(" to ", "\N{EN DASH}")
+
+
 def test_no_images_give_no_number() -> None:
     nothing = proportion(0, 0)
 
