@@ -1,6 +1,6 @@
 """What follows from the rows per image: images that only one attack broke, and the accuracy of each class."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,6 @@ from robustkit.statistics.intervals import Proportion, proportion
 from ..shared.words import interval, percent
 from .board import Board
 from .result_rows import OrderedRow, ThreatLabel
-
-_NONE: Final = np.empty(0, np.int64)
 
 
 class Share(NamedTuple):
@@ -74,8 +72,7 @@ def class_rows(board: Board, model: str) -> list[ClassRow]:
     """The classes of a model by number; an image counts as robust if no attack broke it."""
     images = board.verdicts.images(model)
     label, correct = images.label, images.correct
-    broken = [board.verdicts.broken_by(model, threat).values() for threat in board.threats]
-    robust = [correct & ~np.isin(images.sample, np.concatenate([_NONE, *each])) for each in broken]
+    robust = [board.verdicts.robust(model, threat) for threat in board.threats]
     was_run = [bool(board.verdicts.parts(model, threat)) for threat in board.threats]
     rows = []
     for number in sorted(set(label.tolist())):

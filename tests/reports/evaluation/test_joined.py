@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from robustkit.reports import print_tables, write_report
 from robustkit.reports.evaluation.board import boards
+from robustkit.reports.evaluation.samples import class_rows
 
 from robustkit import Classifier, evaluate, load_run
 from robustkit.evidence.rows import FailedRecord
@@ -151,3 +152,12 @@ def test_a_joint_median_distance_was_that_of_the_first_run(tmp_path):
 
     assert (cell.distance, cell.distance_low, cell.distance_high) == median(nearest.tolist())
     assert cell.distance < max(run.results["median_distance"].max() for run in runs)
+
+
+def test_classes_had_more_correct_images_than_the_joint_worst_case(tmp_path):
+    """What one run broke at a smaller radius stood as correct among the classes of the other run's radius."""
+    runs = [run_of(tmp_path / "a", "pgd:steps=6", eps="0.05"), run_of(tmp_path / "b", "noise:queries=3", eps="0.1")]
+    (board,) = boards(runs)
+    last = [row.worst[-1] for row in class_rows(board, "m")]
+
+    assert sum(share.k for share in last if share) == worst(board, "0.1").correct
