@@ -22,6 +22,13 @@ class CorruptionMean(NamedTuple):
     what: str  # "3 corruptions at severities 1-5"
 
 
+class PairedMean(NamedTuple):
+    """The difference of two models on corrupted images."""
+
+    words: str
+    told_apart: bool  # whether a paired test sees it
+
+
 def corruption_means(board: Board) -> dict[str, CorruptionMean]:
     """By model its mean over all corruptions and severities; of a model in several runs that of the first one."""
     found: dict[str, CorruptionMean] = {}
@@ -75,35 +82,39 @@ def _sentence(board: Board, means: list[CorruptionMean]) -> str:
             f"{best.model} classifies {best.percent} of corrupted images correctly (95 %: {best.interval}, "
             f"n = {means[0].images:,})."
         )
-    second = means[1].row
-    tested = _difference(board, best.model, second.model)
-    if tested is None:
+    others, tested = [mean.row for mean in means[1:]], _tested(board, best.model)
+    if any(row.model not in tested for row in others):
         counts = ", ".join(f"{mean.row.model} {mean.row.percent}" for mean in means)
         return f"Correct on corrupted images: {counts}; differences are not tested."
-    difference, told_apart = tested
-    if told_apart:
+    # Models that the test does not tell apart from the best need not be the next ones.
+    alike = [row for row in others if not tested[row.model].told_apart]
+    second = (alike or others)[0]
+    difference = tested[second.model].words
+    if not alike:
         return (
             f"{best.model} is the most accurate on corrupted images: {best.percent}, {difference} above {second.model}."
         )
-    both = f"{best.model} ({best.percent}) and {second.model} ({second.percent})"
-    return f"{both} do not differ significantly on corrupted images: their difference is {difference}."
+    more = f" and {len(alike) - 1} other{'s' if len(alike) > 2 else ''}" if len(alike) > 1 else ""
+    both = f"{best.model} ({best.percent}) and {second.model} ({second.percent}){more}"
+    whose = "the difference of the first two" if more else "their difference"
+    return f"{both} do not differ significantly on corrupted images: {whose} is {difference}."
 
 
-def _difference(board: Board, first: str, second: str) -> tuple[str, bool] | None:
-    """The difference in words, and whether a paired test sees it; None where there is no test."""
+def _tested(board: Board, best: str) -> dict[str, PairedMean]:
+    """By model the difference of the best one from it; empty where there is no test."""
     if len(board.runs) > 1 or any(run.manifest["finished"] is None for run in board.runs):
-        return None
+        return {}
     pairs = corrupted_pairs(contestants(board.runs), LEVEL, ALIKE)
-    shown = board.names[0]
-    for row in pairs.to_dict("records"):
-        names = [shown[printable(str(row[key]))] for key in ("first", "second")]
-        if sorted(names) != sorted([first, second]) or row["corruption"] != _overall(board):
+    found = {}
+    for row in pairs[pairs["corruption"] == _overall(board)].to_dict("records"):
+        first, second = (board.names[0][printable(str(row[key]))] for key in ("first", "second"))
+        if best not in (first, second):
             continue
-        sign = 1 if names[0] == first else -1
+        sign = 1 if first == best else -1
         low, high = sorted((sign * row["ci_low"], sign * row["ci_high"]))
-        text = f"{points(sign * row['difference'])} points (95 %: {point_range(low, high)})"
-        return text, row["verdict"] != ALIKE
-    return None
+        words = f"{points(sign * row['difference'])} points (95 %: {point_range(low, high)})"
+        found[second if first == best else first] = PairedMean(words, row["verdict"] != ALIKE)
+    return found
 
 
 def _overall(board: Board) -> str:

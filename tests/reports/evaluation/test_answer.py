@@ -12,6 +12,7 @@ from robustkit.checks import Check
 from robustkit.evidence.run import Run
 from robustkit.evidence.sample_rows import SampleRows
 from tests.comparison.test_compare import Remembering, run_of
+from tests.small import data, evaluated
 
 LINF = (("Linf", 0.1, "0.1"),)
 RADII = (("Linf", 1 / 255, "1/255"), ("Linf", 8 / 255, "8/255"), ("Linf", 16 / 255, "16/255"))
@@ -83,6 +84,17 @@ def test_a_model_was_the_most_robust_although_the_third_may_be_as_good() -> None
     sentence = answer(boards(runs)[0]).sentence.replace("\xa0", " ")
 
     assert sentence.startswith("first (50.0 %) and third (31.7 %) do not differ significantly at Linf 0.02")
+
+
+def test_the_most_accurate_on_corrupted_images_was_named_although_the_third_may_be_as_good() -> None:
+    right = {"first": range(30), "second": range(20), "third": [*range(10), *range(51, 60)]}
+    models = [Remembering(each) for each in right.values()]
+    run = evaluated(models, None, names=list(right), dataset=data(60), attacks=(), corruptions="jpeg_compression",
+                    severities=1)  # fmt: skip
+
+    sentence = answer(boards([run])[0]).sentence.replace("\xa0", " ")
+
+    assert sentence.startswith("first (50.0 %) and third (31.7 %) do not differ significantly on corrupted images")
 
 
 def test_differences_are_those_of_the_table(make_run: Callable[..., Run]) -> None:
