@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _Z = 1.959963984540054  # two-sided 95 %
+_SMALLEST = 1e-15  # a Fourier sum of chances is no more exact than that, and 0 is no p-value
 
 Counts = NDArray[np.integer[Any]]
 
@@ -32,7 +33,7 @@ def share_test(first: Counts, second: Counts, versions: int, *, first_is_lower: 
 
     The test asks how probable a difference at least as large is if the two classifiers change places on each image by
     chance. The interval is Wald's with two images more, one on which each classifier alone is right, so that it is not
-    empty where no image differs.
+    empty where no image differs. A p-value below 1e-15 is given as 1e-15.
 
     Args:
         first: of the first classifier.
@@ -73,4 +74,4 @@ def _probability(delta: Counts, *, one_sided: bool) -> float:
         transform *= np.cos(size * angles) ** int(count)
     chances = np.fft.fft(transform).real / points  # of sums 0, 1, ..., reach, -reach, ..., -1
     beyond = float(chances[abs(total) : reach + 1].sum())
-    return min(1.0, max(0.0, beyond if one_sided else 2 * beyond))
+    return min(1.0, max(_SMALLEST, beyond if one_sided else 2 * beyond))

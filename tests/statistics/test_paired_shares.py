@@ -62,3 +62,11 @@ def test_it_covers_the_difference_of_correlated_shares():
         inside += found.low <= 0.1 * 2 / 3 <= found.high
 
     assert inside >= 0.93 * 400  # three standard deviations below 95 % are 91.7 %
+
+
+def test_a_p_value_was_zero():
+    """Rounding ended at 0, and below it a gate printed p = 0."""
+    first, second = np.zeros(200, int), np.full(200, 75)
+
+    for p in (share_test(second, first, 75).p, share_test(first, second, 75, first_is_lower=True).p):
+        assert p == 1e-15
