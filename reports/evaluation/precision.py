@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from robustkit.evidence.run import Run
+
 from .board import Board
 
 
@@ -19,6 +21,7 @@ def notes(board: Board) -> Iterator[str]:
             f"{_stop(identity, reached)} Intervals are 95 % confidence sequences for the accuracy on all "
             f"{identity['precision']['images']:,} images of the data set: they hold although the run was free to "
             f"stop when they were narrow. The widest interval under attack is +-{100 * widest:.2f} points."
+            f"{_of_fixed_numbers(run)}"
         )
 
 
@@ -34,6 +37,16 @@ def methods(board: Board) -> str:
         "arXiv:2006.04347, uniform prior), which hold at any number of images. "
     )
     return sequences if all(asked) else wilson + (f"In runs with a precision: {sequences}" if any(asked) else "")
+
+
+def _of_fixed_numbers(run: Run) -> str:
+    """A sentence that names the intervals of a run which are no confidence sequences; empty if there are none."""
+    others = [
+        *(["means over corruptions"] if len(run.corruptions) else []),
+        *(["median distances"] if "median_distance" in run.results else []),
+        *(["single draws"] if "draw_accuracy" in run.results else []),
+    ]
+    return f" Those of {' and '.join(others)} are for a number of images that was fixed before." if others else ""
 
 
 def _stop(identity: Mapping[str, Any], reached: bool) -> str:

@@ -41,6 +41,13 @@ def test_the_batch_size_does_not_change_a_byte(run, tmp_path):
         assert (tmp_path / name).read_bytes() == (run.folder / name).read_bytes()
 
 
+def test_intervals_of_means_over_corruptions_were_called_confidence_sequences():
+    run = evaluate(linear(), corruptions=["contrast"], severities=1, **SETTINGS | {"precision": 0.2})
+
+    assert set(run.corruptions["ci_method"]) == {"clopper-pearson"}
+    assert "Those of means over corruptions are for a number of images that was fixed" in " ".join(str(run).split())
+
+
 @pytest.mark.parametrize("images", [30, 200, 330])
 def test_an_interrupted_run_stops_at_the_same_image(run, tmp_path, images):
     with pytest.raises(KeyboardInterrupt):
