@@ -94,6 +94,15 @@ def test_relative_errors_leave_out_what_was_wrong_without_corruption():
     assert corruption_errors(MeanErrors(None, {"fog": 0.4}), baseline).relative_mean is None
 
 
+def test_a_relative_error_was_divided_by_a_rounding_error():
+    """The relative mCE was 2.9e15: the baseline's mean error over severities is its clean error, up to one bit."""
+    baseline = MeanErrors(1 - 56 / 59, {"fog": sum(1 - right / 59 for right in (55, 56, 57)) / 3, "snow": 0.5})
+    relative = corruption_errors(MeanErrors(0.1, {"fog": 0.3, "snow": 0.3}), baseline).relative
+
+    assert baseline.corrupted["fog"] > baseline.clean
+    assert list(relative) == ["snow"]
+
+
 def test_a_baseline_is_a_model_of_the_run_alexnet_or_a_line_of_a_file(tmp_path):
     file = table(tmp_path)
 
