@@ -83,7 +83,7 @@ def _predictions(board: Board, model: str, threat: ThreatLabel) -> Numbers:
     """For each image the class that it has after all attacks, or `_UNKNOWN`."""
     images = board.verdicts.images(model)
     predicted = images.clean_pred.copy()
-    parts = board.verdicts.parts(model, threat)
+    parts = board.verdicts.parts_within(model, threat)
     for part in parts:
         failed = has_verdict(part, NO_VERDICT)
         predicted[np.searchsorted(images.sample, part["sample"][failed])] = _UNKNOWN

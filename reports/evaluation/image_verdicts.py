@@ -63,6 +63,14 @@ class ImageVerdicts:
         """The rows of one model at one threat, one part for each attack; empty if there are none."""
         return self._parts.get((model, threat.norm, threat.eps_text), [])
 
+    def parts_within(self, model: str, threat: ThreatLabel) -> list[Part]:
+        """The rows of one model at one threat and, after them, at the smaller radii of its norm, the largest first."""
+        own = [
+            part for (name, norm, _), parts in self._parts.items() if (name, norm) == (model, threat.norm)
+            for part in parts if float(part["eps"]) <= threat.eps
+        ]  # fmt: skip
+        return sorted(own, key=lambda part: -float(part["eps"]))
+
     def images(self, model: str) -> ModelImages:
         """The images of one model."""
         if model not in self._images:
@@ -77,11 +85,7 @@ class ImageVerdicts:
         key = model, threat
         if key not in self._robust:
             images = self.images(model)
-            broken = distinct_images(
-                broken_images(part)
-                for (name, norm, _), parts in self._parts.items() if (name, norm) == (model, threat.norm)
-                for part in parts if float(part["eps"]) <= threat.eps
-            )  # fmt: skip
+            broken = distinct_images(map(broken_images, self.parts_within(model, threat)))
             self._robust[key] = images.correct & ~np.isin(images.sample, broken)
         return self._robust[key]
 

@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from robustkit.reports import print_tables, write_report
 from robustkit.reports.evaluation.board import boards
+from robustkit.reports.evaluation.confusion import confusion_tables
 from robustkit.reports.evaluation.samples import class_rows
 
 from robustkit import Classifier, evaluate, load_run
@@ -159,5 +160,7 @@ def test_classes_had_more_correct_images_than_the_joint_worst_case(tmp_path):
     runs = [run_of(tmp_path / "a", "pgd:steps=6", eps="0.05"), run_of(tmp_path / "b", "noise:queries=3", eps="0.1")]
     (board,) = boards(runs)
     last = [row.worst[-1] for row in class_rows(board, "m")]
+    (taken,) = confusion_tables(board).tables
 
     assert sum(share.k for share in last if share) == worst(board, "0.1").correct
+    assert sum(row[place].images for place, row in enumerate(taken.rows)) == worst(board, "0.1").correct
