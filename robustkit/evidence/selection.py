@@ -8,6 +8,7 @@ from typing import Final
 import pandas as pd
 
 from robustkit.errors import UserError, unknown
+from robustkit.evidence.corruptions import ROLE
 from robustkit.evidence.run import Run
 from robustkit.evidence.sample_rows import PLACE, SampleRows
 from robustkit.primitives.threat import canonical, exact, is_minimum
@@ -21,7 +22,8 @@ def selected(
 ) -> Run:  # fmt: skip
     """The run with only these rows, besides those of clean images; nothing given leaves out nothing.
 
-    The worst case is over all attacks of the run, so it is left out where attacks are chosen.
+    The worst case is over all attacks of the run, so it is left out where attacks are chosen. Corrupted images are left
+    out where attacks, norms or radii are.
 
     Args:
         run: the whole.
@@ -55,7 +57,8 @@ def selected(
         if norms:
             attacked &= frame["norm"].isin([canonical(each) for each in norms])
         if radii:
-            attacked &= frame["eps_text"].isin(texts)
+            # A severity is no radius, although it stands in the same column.
+            attacked &= frame["eps_text"].isin(texts) & (frame["norm"] != ROLE)
         return kept & (attacked | (frame["norm"] == "-"))
 
     results = run.results[keep(run.results)].reset_index(drop=True)
@@ -63,7 +66,8 @@ def selected(
     places = pd.DataFrame([{name: part[name] for name in PLACE} for part in rows.parts], columns=[*PLACE])
     kept = keep(places.astype({"attack": str})).tolist()
     samples = SampleRows([part for part, stays in zip(rows.parts, kept, strict=True) if stays], rows.columns)
-    return replace(run, results=results, sample_rows=samples)
+    means = run.corruptions.iloc[:0] if attacks or norms or radii else _of_models(run.corruptions, models)
+    return replace(run, results=results, sample_rows=samples, corruptions=means)
 
 
 def of_image(run: Run, image: int) -> pd.DataFrame:
@@ -81,6 +85,11 @@ def of_image(run: Run, image: int) -> pd.DataFrame:
             f"numbered as there: {some}{' and others' if len(known) > 8 else ''}."
         )
     return rows.reset_index(drop=True)
+
+
+def _of_models(means: pd.DataFrame, models: Sequence[str]) -> pd.DataFrame:
+    chosen: pd.DataFrame = means[means["model"].isin(models)].reset_index(drop=True) if models else means
+    return chosen
 
 
 def _texts(known: Sequence[str], radii: Sequence[str]) -> list[str]:
