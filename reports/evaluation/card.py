@@ -184,10 +184,14 @@ def _share(row: ResultRow) -> dict[str, Any]:
 
 
 def _drop(clean: ResultRow, row: ResultRow) -> dict[str, Any]:
-    """How far the accuracy falls; every image that withstands the attacks is one that is classified correctly."""
-    broken = clean.correct - row.correct
-    difference = paired_difference(PairedCounts(row.correct, broken, 0, clean.n - clean.correct))
-    values = {"value": difference.value, "ci_low": difference.low, "ci_high": difference.high}
+    """How far the accuracy falls; every image that withstands the attacks is one that is classified correctly.
+
+    The interval reaches to where all images without a verdict are classified correctly and broken.
+    """
+    broken, wrong = clean.correct - row.correct, clean.n - clean.correct
+    difference = paired_difference(PairedCounts(row.correct, broken, 0, wrong))
+    most = paired_difference(PairedCounts(row.correct, broken + row.errors, 0, wrong - row.errors))
+    values = {"value": difference.value, "ci_low": difference.low, "ci_high": most.high}
     return {**{key: json_value(value) for key, value in values.items()}, "ci_method": "newcombe paired (method 10)"}
 
 

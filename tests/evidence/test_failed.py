@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from robustkit.reports.evaluation.answer import answer
 from robustkit.reports.evaluation.board import boards
+from robustkit.reports.evaluation.card import card
 from robustkit.reports.evaluation.confusion import confusion_tables
 from robustkit.reports.evaluation.shown import shown_image
 from robustkit.reports.shared.words import percent
@@ -24,6 +25,7 @@ from robustkit.evidence.rows import FailedRecord
 from robustkit.evidence.selection import of_image
 from robustkit.evidence.store import Store
 from robustkit.statistics.intervals import mean_of_shares, proportion
+from robustkit.statistics.paired import PairedCounts, paired_difference
 from tests.networks import Noisy
 from tests.small import data, evaluated, evidence, linear
 
@@ -120,6 +122,15 @@ def test_the_headline_is_no_lower_than_what_the_images_without_a_verdict_may_add
 
     assert percent(worst.correct + 2, 12) in said.sentence.replace("\xa0", " ")
     assert f"2 of the images have no verdict; tables count them as wrong ({percent(worst.correct, 12)})" in said.support
+
+
+def test_the_drop_on_a_card_may_be_larger_by_the_images_without_a_verdict(tmp_path):
+    run = failing(tmp_path, 3, 7)
+    clean, worst = (run.results[run.results["role"] == role].iloc[0].correct for role in ("clean", "worst-case"))
+    drop = card(run)["models"][0]["under_attack"][0]["drop"]
+
+    assert drop["value"] == (clean - worst) / 12
+    assert drop["ci_high"] == paired_difference(PairedCounts(worst, clean - worst + 2, 0, 10 - clean)).high
 
 
 def test_a_headline_about_several_models_says_how_it_counts_images_without_a_verdict(tmp_path):
