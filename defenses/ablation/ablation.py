@@ -27,6 +27,7 @@ from robustkit.primitives import registry
 
 from ..training.checks import checked_data, checked_network
 from ..training.finetuning import as_dataset, checked_recipe
+from ..training.first_answers import FirstAnswers
 from ..training.recipe import Recipe
 from .cells import AblationSetup, discard, file_of, store, stored_outcome, train_cell
 from .grid import Axis, Cell, axes_of, cells_of
@@ -132,7 +133,8 @@ def ablate(
     )
     checked_data(setup.train, setup.val, setup.test)
     checked_cells(cells, base, model, setup)
-    runner = _Runner(make_model, base, setup, None if out is None else user_path(out), watch, max_time)
+    answers, folder = FirstAnswers(model, setup.train), None if out is None else user_path(out)
+    runner = _Runner(make_model, base, setup, answers, folder, watch, max_time)
     with nullcontext() if runner.folder is None else locked(runner.folder):
         outcomes, missing = runner.run(jobs_of(cells, seeds))
     return Ablation(
@@ -177,10 +179,10 @@ class _Runner:
     """Runs the trainings and stores each outcome."""
 
     def __init__(
-        self, make_model: Callable[[], nn.Module], base: Recipe, setup: AblationSetup, folder: Path | None,
-        watch: ProgressWatch, max_time: float | None,
+        self, make_model: Callable[[], nn.Module], base: Recipe, setup: AblationSetup, answers: FirstAnswers,
+        folder: Path | None, watch: ProgressWatch, max_time: float | None,
     ) -> None:  # fmt: skip
-        self.make_model, self.base, self.setup = make_model, base, setup
+        self.make_model, self.base, self.setup, self.answers = make_model, base, setup, answers
         self.folder, self.watch, self.max_time = folder, watch, max_time
 
     def run(self, jobs: Sequence[PlannedTraining]) -> tuple[dict[Cell, list[TrainingOutcome]], list[PlannedTraining]]:
@@ -213,7 +215,8 @@ class _Runner:
         file = self._file(job)
         if file is None:
             return None
-        outcome = stored_outcome(file, self.setup.identity(self._recipe(job)), len(self.setup.test))
+        identity = self.setup.identity(self._recipe(job))
+        outcome = stored_outcome(file, identity, self.answers, len(self.setup.test))
         if outcome is not None:
             discard(self._unfinished(file))  # of a process that was killed after it had stored the outcome
         return outcome
@@ -235,7 +238,7 @@ class _Runner:
             model, recipe, self.setup, unfinished, _OverallProgress(self.watch, job.name, number, total)
         )
         if file is not None and unfinished is not None:
-            store(file, outcome, self.setup.identity(recipe))
+            store(file, outcome, self.setup.identity(recipe), self.answers)
             discard(unfinished)
         self.watch.say(f"{number + 1} of {total}: {job.name}: {_summary(outcome)}")
         return outcome

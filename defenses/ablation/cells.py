@@ -3,7 +3,7 @@
 import hashlib
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from ..cost.cost import memory
 from ..inner_attack.diverged import Diverged
 from ..inner_attack.specification import inner_attack
 from ..training.finetuning import finetune
+from ..training.first_answers import FirstAnswers
+from ..training.identity import described_recipe
 from ..training.progress import CHECKPOINT
 from ..training.recipe import Recipe
 from ..training.selection import Judge, judging_attacks
@@ -59,7 +61,7 @@ class AblationSetup:
     def identity(self, recipe: Recipe) -> dict[str, Any]:
         """Everything that an outcome depends on, as plain values."""
         return {
-            **asdict(recipe),
+            **described_recipe(recipe),
             **self._images,
             "norm": self.norm,
             "eps": str(self.eps),
@@ -72,7 +74,9 @@ class AblationSetup:
         """Hashes of the code of attacks that are the user's own; empty without such an attack."""
         judges = [judging_attacks(each, self.norm, self.eps)[0] for each in (self.judge, recipe.select)]
         attacks = [inner_attack(recipe.attack, self.norm, self.eps).attack, *judges]
-        code = [registry.described(attack).get("code") for attack in attacks]
+        described = [registry.described(attack) for attack in attacks]
+        # "code" is that of the attack, "loss.code" that of a function which it was given.
+        code = [{key: each[key] for key in each if key.rpartition(".")[2] == "code"} for each in described]
         return {"code": code} if any(code) else {}
 
 
@@ -127,7 +131,7 @@ def file_of(folder: Path, cell: Cell, seed: int) -> Path:
     return folder / f"{readable}-{hashlib.sha256(cell.name.encode()).hexdigest()[:8]}-seed{seed}.safetensors"
 
 
-def store(path: Path, outcome: TrainingOutcome, identity: dict[str, Any]) -> None:
+def store(path: Path, outcome: TrainingOutcome, identity: dict[str, Any], answers: FirstAnswers) -> None:
     """Write an outcome, completely or not at all.
 
     Raises:
@@ -135,14 +139,17 @@ def store(path: Path, outcome: TrainingOutcome, identity: dict[str, Any]) -> Non
     """
     verdicts = {name: torch.from_numpy(getattr(outcome, name).copy()) for name in _VERDICTS}
     plain = {field.name: getattr(outcome, field.name) for field in fields(outcome) if field.name not in _VERDICTS}
-    write_tensors(path, {"test": verdicts}, {"identity": identity, "outcome": plain})
+    write_tensors(path, {"test": verdicts}, {"identity": identity, "answers": answers.plain, "outcome": plain})
 
 
-def stored_outcome(path: Path, identity: dict[str, Any], images: int) -> TrainingOutcome | None:
+def stored_outcome(
+    path: Path, identity: dict[str, Any], answers: FirstAnswers, images: int
+) -> TrainingOutcome | None:  # fmt: skip
     """The outcome on so many test images in a file; None if there is no file.
 
     Raises:
-        UserError: it has other settings, and the sentence names the first difference; or it is damaged.
+        UserError: it has other settings, and the sentence names the first difference; or it began with another model;
+            or it is damaged.
     """
     content = read_tensors(path)
     if content is None:
@@ -158,6 +165,7 @@ def stored_outcome(path: Path, identity: dict[str, Any], images: int) -> Trainin
                 f"{path.parent} holds an ablation with {what or f'another {key}'}{values}; give another --out, or the "
                 "old settings."
             )
+    _require_same_start(path, content.notes.get("answers"), answers)
     try:
         clean, ce, worst = (_verdicts(content.groups["test"][name], images) for name in _VERDICTS)
         outcome = TrainingOutcome(**content.notes["outcome"], clean=clean, ce=ce, worst=worst)
@@ -167,6 +175,18 @@ def stored_outcome(path: Path, identity: dict[str, Any], images: int) -> Trainin
     except (LookupError, TypeError, ValueError, UserError):
         raise _damaged(path) from None
     return outcome
+
+
+def _require_same_start(path: Path, stored: object, answers: FirstAnswers) -> None:
+    try:
+        agrees = answers.agree(stored)
+    except (LookupError, TypeError, ValueError):
+        raise _damaged(path) from None
+    if not agrees:
+        raise UserError(
+            f"{path.parent} holds an ablation with another model at the start: its weights and its code are the same, "
+            "but its answers are not; give another --out, or the old model."
+        )
 
 
 def _verdicts(values: Tensor, images: int) -> NDArray[np.bool_]:

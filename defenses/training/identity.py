@@ -24,7 +24,7 @@ def identity_of(
     return {
         "model": fingerprint(model),
         "frozen": [name for name, weight in network_in(model).named_parameters() if not weight.requires_grad],
-        "recipe": asdict(recipe),
+        "recipe": described_recipe(recipe),
         "attack": _described(inner),
         **_own_judge(recipe, inner),
         "training images": data.fingerprint(range(len(data))),
@@ -42,12 +42,18 @@ def shared_settings(
     """
     return {
         "model": [(name, list(weight.shape), weight.requires_grad) for name, weight in network.named_parameters()],
-        "recipe": asdict(recipe),
+        "recipe": described_recipe(recipe),
         "attack": _described(inner),
         **_own_judge(recipe, inner),
         "training images": hashlib.sha256(data.labels.cpu().numpy().tobytes()).hexdigest(),
         "validation images": hashlib.sha256(held_out.labels.cpu().numpy().tobytes()).hexdigest(),
     }
+
+
+def described_recipe(recipe: Recipe) -> dict[str, Any]:
+    """All choices as plain values: an attack object by its name and hyper-parameters."""
+    given = recipe.attack
+    return asdict(recipe.but(attack=given if isinstance(given, str) else registry.spelled(given)))
 
 
 def first_difference(old: Any, new: Mapping[str, Any]) -> str | None:

@@ -14,6 +14,7 @@ from robustkit.models.hashing import hash_tensors
 
 from ..inner_attack.diverged import Diverged
 from . import tensor_file
+from .first_answers import FirstAnswers
 from .identity import first_difference
 from .selection import ValidationScore
 from .stepping import Stepper
@@ -55,10 +56,11 @@ class TrainingCheckpoint:
     Args:
         folder: where it is.
         identity: what the training depends on; a file with another identity is refused.
+        answers: of the network before the training; a file with others is refused.
     """
 
-    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
-        self.folder, self.identity = folder, json.loads(json.dumps(identity))
+    def __init__(self, folder: Path, identity: Mapping[str, Any], answers: FirstAnswers) -> None:
+        self.folder, self.identity, self.answers = folder, json.loads(json.dumps(identity)), answers
 
     @property
     def file(self) -> Path:
@@ -75,7 +77,7 @@ class TrainingCheckpoint:
         if not _is_finite(weights):
             raise Diverged("The weights became NaN or infinite; lower lr, or clip the gradient.")
         groups = {"weights": weights, "best": best, "optimizer": tensor_file.optimizer_tensors(stepper.optimizer)}
-        notes = {"format": _FORMAT, "identity": self.identity, "progress": asdict(progress)}
+        notes = self._notes(progress)
         if stepper.average is not None:
             groups["average"] = stepper.average.weights
             notes["averaged"] = stepper.average.steps
@@ -89,8 +91,7 @@ class TrainingCheckpoint:
         Raises:
             UserError: the folder cannot be written to.
         """
-        notes = {"format": _FORMAT, "identity": self.identity, "progress": asdict(progress), "finished": True}
-        tensor_file.write_tensors(self.file, {"best": best}, notes)
+        tensor_file.write_tensors(self.file, {"best": best}, {**self._notes(progress), "finished": True})
 
     def read(self) -> tensor_file.FileContent | None:
         """The content of the file; None without a file.
@@ -109,7 +110,22 @@ class TrainingCheckpoint:
                 f"{self.folder} holds another training (its {differs} differs); give another --out, or the "
                 "old settings."
             )
+        try:
+            agrees = self.answers.agree(notes.get("answers"))
+        except (LookupError, TypeError, ValueError):
+            raise _damaged() from None
+        if not agrees:
+            raise UserError(
+                f"{self.folder} holds another training: the weights and the code of its model are the same, but its "
+                "answers before the training are not, so something else that it computes with has changed (an "
+                "attribute, a helper module, a library); give another --out, or the old model."
+            )
         return _with_weights(content, self.folder)
+
+    def _notes(self, progress: TrainingProgress) -> dict[str, Any]:
+        return {
+            "format": _FORMAT, "identity": self.identity, "answers": self.answers.plain, "progress": asdict(progress)
+        }  # fmt: skip
 
 
 def drop_weights(folder: Path) -> None:
@@ -180,8 +196,12 @@ def resume(
         best = groups["best"]
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, UserError):
         stepper.network.load_state_dict(before)
-        raise UserError(f"{CHECKPOINT} is incomplete or damaged; remove it, or give another --out.") from None
+        raise _damaged() from None
     return progress, best
+
+
+def _damaged() -> UserError:
+    return UserError(f"{CHECKPOINT} is incomplete or damaged; remove it, or give another --out.")
 
 
 def copied(network: nn.Module) -> dict[str, Tensor]:

@@ -33,6 +33,7 @@ from ..weights.prior import Prior, prior
 from . import guards
 from .batches import Batch
 from .checks import checked_network
+from .first_answers import FirstAnswers
 from .identity import first_difference, identity_of, shared_settings
 from .images import SEEDS_APART, TrainingImages, on_device
 from .progress import TrainingCheckpoint, TrainingProgress, copied, is_finished, resume
@@ -103,7 +104,9 @@ class Training:
         self.checkpoint = None
         if folder is not None and team.first:
             identity = identity_of(model, data, held_out, inner, recipe, team.size)
-            self.checkpoint = TrainingCheckpoint(folder, identity)
+            answers = FirstAnswers(model, data)
+            _ = answers.plain  # now, because the training changes the model
+            self.checkpoint = TrainingCheckpoint(folder, identity, answers)
         self.images = TrainingImages(data, recipe, self.device)
         self.steps = self.images.groups * inner.replays  # per epoch
         self.total = self.steps * recipe.epochs

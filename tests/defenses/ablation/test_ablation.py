@@ -276,6 +276,36 @@ def test_outcomes_were_kept_after_an_edit_of_an_own_attack(tmp_path, role):
         ablated(out, grid={"label_smoothing": [0.0, 0.2]}, seeds=1, **changes)
 
 
+def test_outcomes_were_kept_after_an_edit_of_an_own_loss(tmp_path):
+    file, out = tmp_path / "mine.py", tmp_path / "out"
+    file.write_text("def climb(logits, y):\n    return -logits.gather(1, y[:, None])[:, 0]\n")
+    changes = {"base": BASE.but(attack=f"pgd:steps=1,loss={file}:climb"), "grid": {"lr": [0.01, 0.02]}, "seeds": 1}
+    ablated(out, **changes)
+    file.write_text(file.read_text().replace("-logits", "-2 * logits"))
+
+    with pytest.raises(UserError, match="other code of an attack"):
+        ablated(out, **changes)
+
+
+class Scaled(nn.Module):
+    """A network that reads a number which no hash of weights, settings and code covers."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self._scale, self.network = scale, cnn()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.network(self._scale * x)
+
+
+def test_outcomes_of_a_network_with_another_private_value_were_kept(tmp_path):
+    changes = {"grid": {"lr": [0.01, 0.02]}, "seeds": 1}
+    ablated(tmp_path, make_model=lambda: Scaled(1.0), **changes)
+
+    with pytest.raises(UserError, match="its answers are not"):
+        ablated(tmp_path, make_model=lambda: Scaled(0.5), **changes)
+
+
 def test_files_of_cells_have_names_that_every_system_accepts(tmp_path):
     for cell in cells_of(axes_of({"freeze": ["none", "0.0.*,*.bias", "x" * 300]}), "full"):
         name = file_of(tmp_path, cell, 0).name

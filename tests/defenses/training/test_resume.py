@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from robustkit.attacks import PGD
 from robustkit.defenses import drop_weights, finetune
 from robustkit.defenses.training import training
 from robustkit.defenses.training.tensor_file import read_tensors, write_tensors
 from safetensors.torch import save, save_file
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from robustkit import Classifier
 from robustkit.errors import UserError
@@ -230,3 +232,36 @@ def test_another_network_with_the_same_weights_got_the_stored_training(tmp_path,
 
     with pytest.raises(UserError, match="its model differs"):
         finetune(unlike(kind), DIGITS, VAL, eps=0.1, recipe=recipe, out=tmp_path)
+
+
+class Scaled(nn.Module):
+    """A network that reads a number which no hash of weights, settings and code covers."""
+
+    def __init__(self, scales: object) -> None:
+        super().__init__()
+        self._scales, self.network = scales, net()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(self._scales[0] * x)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, torch.tensor])
+def test_a_network_with_another_private_value_got_the_stored_training(tmp_path, kind):
+    recipe = SHORT.but(epochs=1)
+    finetune(Scaled(kind([1.0])), DIGITS, VAL, eps=0.1, recipe=recipe, out=tmp_path)
+    finetune(Scaled(kind([1.0])), DIGITS, VAL, eps=0.1, recipe=recipe, out=tmp_path)
+
+    with pytest.raises(UserError, match="its answers before the training are not"):
+        finetune(Scaled(kind([0.5])), DIGITS, VAL, eps=0.1, recipe=recipe, out=tmp_path)
+
+
+def test_an_attack_object_with_an_own_loss_could_not_be_stored(tmp_path):
+    def trained(sign: float):
+        attack = PGD(0.1, steps=2, loss=lambda logits, y: sign * F.cross_entropy(logits, y, reduction="none"))
+        return finetune(net(), DIGITS, VAL, eps=0.1, recipe=SHORT.but(epochs=1, attack=attack), out=tmp_path)
+
+    first = trained(1.0)
+
+    assert trained(1.0).history.equals(first.history)
+    with pytest.raises(UserError, match="another training"):
+        trained(-1.0)
