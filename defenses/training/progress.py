@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from robustkit.errors import UserError
@@ -74,7 +75,7 @@ class TrainingCheckpoint:
             UserError: the folder cannot be written to, or a weight is not finite; the old file is intact.
         """
         weights = copied(stepper.network)
-        if not _is_finite(weights):
+        if not _is_finite(stepper.network.state_dict()):
             raise Diverged("The weights became NaN or infinite; lower lr, or clip the gradient.")
         groups = {"weights": weights, "best": best, "optimizer": tensor_file.optimizer_tensors(stepper.optimizer)}
         notes = self._notes(progress)
@@ -184,10 +185,10 @@ def resume(
     try:
         progress = _progress(notes["progress"], steps)
         if is_finished(content):
-            stepper.network.load_state_dict(_finite(groups["best"]))
+            _load(stepper.network, groups["best"])
             return progress, groups["best"]
-        stepper.network.load_state_dict(_finite(groups["best"]))  # to see whether they fit
-        stepper.network.load_state_dict(_finite(groups["weights"]))
+        _load(stepper.network, groups["best"])  # to see whether they fit
+        _load(stepper.network, groups["weights"])
         tensor_file.load_optimizer(stepper.optimizer, groups.get("optimizer", {}))
         if stepper.average is not None:
             stepper.average.load(groups["average"], notes["averaged"])
@@ -195,7 +196,7 @@ def resume(
             stepper.replay.change = groups["change"]["images"].to(stepper.device)
         best = groups["best"]
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, UserError):
-        stepper.network.load_state_dict(before)
+        put_back(stepper.network, before)
         raise _damaged() from None
     return progress, best
 
@@ -205,8 +206,26 @@ def _damaged() -> UserError:
 
 
 def copied(network: nn.Module) -> dict[str, Tensor]:
-    """A copy of the state dict."""
-    return {name: value.detach().clone() for name, value in network.state_dict().items()}
+    """A copy of the state dict, and of the buffers that are no part of it."""
+    return {name: value.detach().clone() for name, value in (network.state_dict() | _unsaved(network)).items()}
+
+
+def put_back(network: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Give a network the values that `copied` returned; other buffers outside of its state dict stay.
+
+    Raises:
+        RuntimeError: they do not fit.
+    """
+    unsaved = _unsaved(network)
+    network.load_state_dict({name: value for name, value in values.items() if name not in unsaved})
+    with torch.no_grad():
+        for name in unsaved.keys() & values.keys():
+            unsaved[name].copy_(values[name])
+
+
+def _unsaved(network: nn.Module) -> dict[str, Tensor]:
+    saved = network.state_dict().keys()
+    return {name: buffer for name, buffer in network.named_buffers() if name not in saved}
 
 
 def _progress(values: dict[str, Any], steps: int) -> TrainingProgress:
@@ -224,7 +243,8 @@ def _is_finite(weights: Mapping[str, Tensor]) -> bool:
     return all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
 
 
-def _finite(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    if not _is_finite(weights):
+def _load(network: nn.Module, values: Mapping[str, Tensor]) -> None:
+    put_back(network, values)
+    # A buffer outside of the state dict may be a mask, of which some values are infinite.
+    if not _is_finite(network.state_dict()):
         raise ValueError("a weight is not finite")
-    return weights

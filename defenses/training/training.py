@@ -4,12 +4,14 @@ Order, noise and dropout are functions of (seed, epoch, step), so a killed train
 bit for bit.
 """
 
+import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
@@ -21,6 +23,7 @@ from robustkit.host.alone import alone
 from robustkit.host.notebook import Summarised, share
 from robustkit.host.progress import ProgressWatch, Silent
 from robustkit.models.preprocessing import network_in
+from robustkit.nethook.restore import restored_random_state
 from robustkit.primitives import registry
 
 from ..inner_attack.diverged import Diverged
@@ -36,7 +39,7 @@ from .checks import checked_network
 from .first_answers import FirstAnswers
 from .identity import first_difference, identity_of, shared_settings
 from .images import SEEDS_APART, TrainingImages, on_device
-from .progress import TrainingCheckpoint, TrainingProgress, copied, is_finished, resume
+from .progress import TrainingCheckpoint, TrainingProgress, copied, is_finished, put_back, resume
 from .recipe import Recipe
 from .schedule import radius_share, rate
 from .selection import Judge, ValidationScore
@@ -119,7 +122,7 @@ class Training:
         """
         with ExitStack() as stack:
             stack.enter_context(alone())
-            stack.enter_context(torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []))
+            stack.enter_context(restored_random_state())
             stack.enter_context(exact_arithmetic(self.device))
             stack.enter_context(torch.inference_mode(mode=False))
             stack.enter_context(torch.enable_grad())
@@ -134,7 +137,7 @@ class Training:
             try:
                 status = self._train()
             finally:
-                self.network.load_state_dict(self.best_weights)
+                put_back(self.network, self.best_weights)
             result = self._result(status)
             if self.checkpoint is not None and not self.was_finished:
                 self.checkpoint.finish(self.progress, self.best_weights)
@@ -243,7 +246,7 @@ class Training:
         share = progress.step / self.total
         for settings in self.stepper.optimizer.param_groups:
             settings["lr"] = recipe.lr * rate(recipe.schedule, recipe.warmup, share)
-        self._seed_dropout()
+        self._seed()
         batches = [self.images.batch(epoch, ids[self.team.share(len(ids))])._replace(whole=len(ids)) for ids in group]
         report = self.stepper.step(batches, radius_share(progress.warmup, share))
         progress.loss += report.loss * report.images
@@ -251,11 +254,13 @@ class Training:
         progress.images += report.images
         progress.step += 1
 
-    def _seed_dropout(self) -> None:
-        """Seed torch's global generators for this step; each process differently, the first as if it were alone."""
+    def _seed(self) -> None:
+        """Seed the global generators for this step; each process differently, the first as if it were alone."""
         number = self.recipe.seed * SEEDS_APART + self.progress.step + self.team.rank * _PROCESSES_APART
-        # Not torch.manual_seed: it would also seed every other GPU, and those are not restored.
+        # Not torch.manual_seed: it would also seed every other GPU.
         torch.default_generator.manual_seed(number)
+        random.seed(number)
+        np.random.seed(number % (1 << 32))
         if self.device.type == "cuda":
             with torch.cuda.device(self.device):  # the current device may be another than the model's
                 torch.cuda.manual_seed(number)
@@ -307,7 +312,7 @@ class Training:
         self._note(guards.overfitting_note(inner[-1], worst[-1], rows[-1]["epoch"], progress.best_epoch, next_text))
         if continues:
             rows[-1]["rolled_back"] = True
-            self.network.load_state_dict(self.best_weights)
+            put_back(self.network, self.best_weights)
             # The optimizer's momentum comes from the steps that overfitted.
             self.stepper.optimizer.state.clear()
             self.stepper.average = new_average(self.network, self.recipe)
@@ -335,7 +340,7 @@ class Training:
                 self.team.copy_from_first(self.network.buffers())
             yield
         finally:
-            self.network.load_state_dict(before)
+            put_back(self.network, before)
 
     def _adversarial(self, epoch: int, ids: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
         """Adversarial batches against the current network, at the full radius."""

@@ -1,9 +1,11 @@
 """Trainings that are interrupted resume bit for bit."""
 
 import os
+import random
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from robustkit.attacks import PGD
@@ -17,7 +19,8 @@ from torch.nn import functional as F
 from robustkit import Classifier
 from robustkit.errors import UserError
 from tests.defenses import crash, nets
-from tests.defenses.crash import ALL, DIGITS, SHORT, StopError, killed, run
+from tests.defenses.crash import ALL, DIGITS, SHORT, StopError, killed, run, stop
+from tests.defenses.doubles import at_step
 from tests.defenses.nets import VAL, changed, judge_quickly, net, same_weights, state
 
 ADAMW = SHORT.but(optimizer="adamw", lr=1e-3, objective="trades:2", bn="split", guard=False)
@@ -265,3 +268,42 @@ def test_an_attack_object_with_an_own_loss_could_not_be_stored(tmp_path):
     assert trained(1.0).history.equals(first.history)
     with pytest.raises(UserError, match="another training"):
         trained(-1.0)
+
+
+class Drifting(nn.Module):
+    """A network that follows its images in a buffer outside of the state dict, and draws from Python and numpy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = net()
+        self.register_buffer("mean", torch.zeros(()), persistent=False)
+        self.register_buffer("mask", torch.full((2,), -torch.inf), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean += 0.1 * (x.mean().detach() - self.mean)
+            x = x + 0.1 * random.random() + 0.1 * np.random.rand()
+        return self.network(x - self.mean)
+
+
+def drifted(folder: Path | None, step: int = 0):
+    network = Drifting()
+    result = finetune(network, DIGITS, VAL, eps=0.1, recipe=SHORT, out=folder, watch=at_step(step, stop))
+    return network, result
+
+
+def test_buffers_outside_of_the_state_dict_and_random_numbers_of_python_differed_after_a_kill(tmp_path):
+    whole = drifted(None)
+    with pytest.raises(StopError):
+        drifted(tmp_path, 4)
+    resumed = drifted(tmp_path)
+
+    assert_same(resumed, whole)
+    assert resumed[0].mean == whole[0].mean == drifted(tmp_path)[0].mean
+
+
+def test_a_training_left_the_random_state_of_python_and_numpy_changed():
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    drifted(None)
+
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
