@@ -7,10 +7,14 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from torch import Tensor, nn
+from torch.overrides import _get_current_function_mode_stack
 
 from robustkit.host.text import encoded
 from robustkit.models.hashing import hash_tensors
+from robustkit.nethook.hooked import active_edits
+from robustkit.primitives.hyper_parameters import json_value
 from robustkit.primitives.reachable_code import module_of, reachable_text
+from robustkit.primitives.user_code import closure_of
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _FUNCTIONS = (FunctionType, MethodType, partial)
@@ -21,7 +25,8 @@ def fingerprint(model: nn.Module) -> str:
 
     A forward may read more than that: lists, private attributes, settings that a library's repr leaves out. Those show
     in the network's answers, which are stored beside this hash. What is hashed here also covers what acts only on rare
-    inputs or in the backward pass.
+    inputs or in the backward pass, and active edits of `robustkit.nethook`. Missed is a list, a private attribute or a
+    tensor of the user's module that acts there alone.
     """
     values = {**model.state_dict(), **dict(model.named_buffers())}
     tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
@@ -31,6 +36,11 @@ def fingerprint(model: nn.Module) -> str:
         if not _from_a_library(module_of(type(module))):
             plain = {key: value for key, value in sorted(vars(module).items()) if _is_setting(key, value)}
             state.update(f"{name} {plain}".encode())
+        for probe in active_edits(module):
+            state.update(encoded(f"{name} {_described_edit(probe)}"))
+    for mode in _get_current_function_mode_stack():  # type: ignore[no-untyped-call] # such as soft_kinks
+        if module_of(type(mode)).startswith("robustkit."):
+            state.update(encoded(f"{type(mode).__qualname__} {json_value(vars(mode))}"))
     state.update(encoded(reachable_text(_code_of(model))))
     return state.hexdigest()
 
@@ -50,13 +60,40 @@ def _code_of(model: nn.Module) -> Iterator[object]:
 
 
 def function_fingerprint(function: object) -> str:
-    """What tells two functions apart: the content of a module, else a name and its source; "identity" for None."""
+    """What tells two functions apart: the content of a module, else a name and its source; and the values it holds.
+
+    "identity" for None.
+    """
     if function is None:
         return "identity"
+    held = _short_hash(str(json_value(_held_by(function))))
     if isinstance(function, nn.Module):
-        return fingerprint(function)
+        return f"{fingerprint(function)} {held}"
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{name} {hashlib.sha256(encoded(reachable_text([function]))).hexdigest()[:16]}"
+    return f"{name} {_short_hash(reachable_text([function, type(function)]))} {held}"
+
+
+def _held_by(function: object) -> list[object]:
+    """The values around a function, the arguments of a partial one, and the attributes of what is called like one."""
+    if isinstance(function, partial):
+        return [_held_by(function.func), function.args, function.keywords]
+    if isinstance(function, MethodType):
+        return [_held_by(function.__func__), getattr(function.__self__, "__dict__", {})]
+    if isinstance(function, FunctionType):
+        return [*(each for _, each in closure_of(function)), function.__defaults__, function.__kwdefaults__]
+    return [getattr(function, "__dict__", {})]
+
+
+def _described_edit(probe: object) -> str:
+    """The kind of an edit, its texts, and its functions."""
+    values = [each for _, each in sorted(vars(probe).items())]
+    texts = [each for each in values if isinstance(each, str)]
+    given = [each for each in values if callable(each) and not module_of(type(each)).startswith("robustkit.")]
+    return " ".join([type(probe).__qualname__, *texts, *map(function_fingerprint, given)])
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(encoded(text)).hexdigest()[:16]
 
 
 def _is_known(value: Any) -> bool:

@@ -195,6 +195,12 @@ class _LayerHooks(NamedTuple):
         return self.counter.leave(self.name, module, Inputs(args, kwargs), output)
 
 
+def active_edits(module: nn.Module) -> list[Probe]:
+    """The probes that may change values or gradients at a module now; those of a `Trace` without `edit` do not."""
+    owners = [getattr(hook, "__self__", None) for hook in module._forward_hooks.values()]
+    return [each.counter.probe for each in owners if isinstance(each, _LayerHooks) and each.counter.edits]
+
+
 def in_backward() -> bool:
     """Whether a backward pass runs on this thread; a layer that runs now is repeated by a checkpoint."""
     return torch._C._current_graph_task_id() != -1

@@ -18,6 +18,7 @@ from robustkit.classifier.classifier import Classifier
 from robustkit.evaluation.answers import Probes
 from robustkit.evidence.store import Store
 from robustkit.models.fingerprint import fingerprint
+from robustkit.nethook import Trace, bpda, edit_grad, scale_grad, soft_kinks
 from robustkit.primitives.user_code import instructions
 from tests.networks import Noisy, Rounding
 from tests.small import cnn, data, evaluated, evidence, linear
@@ -290,6 +291,81 @@ def test_hooks_and_replaced_forwards_are_part_of_a_network():
     assert len({fingerprint(each) for each in (plain, hooked, patched)}) == 3
     handle.remove()
     assert fingerprint(hooked) == fingerprint(plain)
+
+
+class Slope:
+    """A replacement for a layer under BPDA."""
+
+    def __init__(self, value) -> None:
+        self.value = value
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.value * x
+
+    def method(self, x: Tensor) -> Tensor:
+        return self.value * x
+
+
+class SlopeModule(nn.Module):
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self._value = value
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._value * x
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [Slope, SlopeModule, lambda value: Slope(value).method, lambda value: lambda x: torch.tensor(value) * x,
+     lambda value: functools.partial(torch.mul, torch.tensor(value)), lambda value: Slope(torch.tensor(value))],
+    ids=["object", "module", "method", "closure", "partial", "tensor"],
+)  # fmt: skip
+def test_results_with_another_replacement_of_a_layer_were_continued(replacement, tmp_path):
+    model = nn.Sequential(nn.Identity(), cnn())
+    run_of(model, tmp_path, bpda={"0": replacement(1.0)})
+    run_of(model, tmp_path, bpda={"0": replacement(1.0)})
+
+    with pytest.raises(UserError, match=r"bpda\.0 was"):
+        run_of(model, tmp_path, bpda={"0": replacement(-1.0)})
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [lambda model: scale_grad(model, "0", -1.0), lambda model: scale_grad(model, "1", 0.5),
+     lambda model: edit_grad(model, "1", lambda grad, **_: -grad), lambda model: bpda(model, "1", lambda x: x[:, :10]),
+     lambda model: soft_kinks(0.5)],
+    ids=["scale", "other scale", "edit", "bpda", "soft_kinks"],
+)  # fmt: skip
+def test_results_without_an_active_edit_of_gradients_were_continued(edit, tmp_path):
+    model = cnn()
+    run_of(model, tmp_path / "plain")
+    with edit(model):
+        run_of(model, tmp_path / "edited")
+        run_of(model, tmp_path / "edited")
+        with pytest.raises(UserError, match="another evaluation"):
+            run_of(model, tmp_path / "plain")
+
+    with pytest.raises(UserError, match="another evaluation"):
+        run_of(model, tmp_path / "edited")
+
+
+def test_edits_of_gradients_differ_by_layer_place_and_number():
+    def edited(layer: str, gamma: float, **at: str) -> str:
+        model = linear()
+        with scale_grad(model, layer, gamma, every=False, **at):
+            found = fingerprint(model)
+            model(torch.rand(1, 1, 8, 8, requires_grad=True))
+        return found
+
+    found = [fingerprint(linear()), edited("0", 2.0), edited("1", 2.0), edited("1", 3.0), edited("1", 3.0, at="input")]
+    assert len(set(found)) == len(found)
+
+
+def test_a_trace_is_no_part_of_a_network():
+    model = cnn()
+    with Trace(model, "*", strict=False):
+        assert fingerprint(model) == fingerprint(cnn())
 
 
 def test_a_counter_in_a_hook_is_no_part_of_a_network():
