@@ -204,6 +204,10 @@ class EvaluationRequest:
         _ = self.level, self.own_shard
 
     def _check_types(self) -> None:
+        for name in ("norm", "eps", "severities"):
+            # An empty tuple is the default: the usual ones.
+            if isinstance(getattr(self, name), list) and not getattr(self, name):
+                raise UserError(f"{name} is an empty list; give at least one, or leave it out for the usual ones.")
         # Models and data are looked at where they are used, in more words.
         check_fields(self, "evaluate", but=("models", "dataset", "surrogates"))
         object.__setattr__(self, "seed", limits.whole_seed(self.seed))
