@@ -185,8 +185,8 @@ def _gradients(loss: Tensor, points: list[Any], *, retain: bool = False) -> list
         grads = gradients(loss.sum(), points, retain_graph=retain)
     if grads[0] is None:
         raise NoInputGradientError(
-            "The model's logits do not depend on its input as autograd sees it (no_grad, detach or numpy "
-            "inside); find the layer with robustkit diagnose, take --straight-through or --bpda LAYER, or use an "
-            "attack without gradients, such as square."
+            "The model's logits do not depend on its input as autograd sees it (no_grad, inference_mode, detach or "
+            "numpy inside); remove inference_mode, find the layer with robustkit diagnose, take --straight-through or "
+            "--bpda LAYER, or use an attack without gradients, such as square."
         )
     return list(grads)

@@ -16,6 +16,8 @@ from robustkit.nethook.restore import restored
 
 # What torch says where a model's parts lie on several devices.
 _APART = ("to be on the same device", "is not on the expected device")
+# And where autograd meets a tensor that was made in inference mode.
+_INFERENCE = ("Inference tensors cannot be saved for backward", "Inplace update to inference tensor")
 
 
 @contextmanager
@@ -26,7 +28,8 @@ def answering(model: nn.Module, device: torch.device, seed: int = 0) -> Iterator
     each batch size, and with CUDA graphs writes each answer over the last one.
 
     Raises:
-        UserError: as for `untouched`; or the model computes on `device` with tensors of another device.
+        UserError: as for `untouched`; or the model computes on `device` with tensors of another device, or with tensors
+            that were made in inference mode.
     """
     with (
         untouched(model, seed),
@@ -34,16 +37,21 @@ def answering(model: nn.Module, device: torch.device, seed: int = 0) -> Iterator
         exact_arithmetic(device),
         _own_code(model),
         differentiable_recurrences(model, device),
-        _on_one_device(device),
+        _explained_errors(device),
     ):
         yield
 
 
 @contextmanager
-def _on_one_device(device: torch.device) -> Iterator[None]:
+def _explained_errors(device: torch.device) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        if any(text in str(error) for text in _INFERENCE):
+            raise UserError(
+                "The model computes with tensors that were made in torch.inference_mode, through which no gradient "
+                "passes; remove it from the model's code, or make constants under torch.no_grad."
+            ) from error
         if not any(text in str(error) for text in _APART):
             raise
         raise UserError(

@@ -28,7 +28,7 @@ from robustkit.classifier.reference import Reference
 from robustkit.classifier.same_gradients import same_gradients
 from robustkit.classifier.small_maps import as_matrices
 from robustkit.classifier.surrogate_gradients import SurrogateGradient
-from robustkit.errors import UserError
+from robustkit.errors import NoInputGradientError, UserError
 from robustkit.models.preprocessing import network_in
 from robustkit.nethook import bpda, straight_through
 from robustkit.primitives.perceptual import PerceptualAttack
@@ -158,6 +158,12 @@ class Search:
         ):
             output = asked(points)
         logits = logits_of(output, points)
+        if query.requires_grad and logits.is_inference():
+            raise NoInputGradientError(
+                "The model answers in torch.inference_mode, through which no gradient passes, also with "
+                "straight_through; remove it from the model's forward, or use an attack without gradients, such as "
+                "square."
+            )
         # Losses in bf16 lose up to a tenth of all verdicts; only the network itself runs in it.
         logits = logits.clone().to(query.dtype) if replays else logits.to(query.dtype)
         return of_probabilities(logits) if options.probabilities else logits

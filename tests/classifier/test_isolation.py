@@ -17,6 +17,7 @@ from robustkit.host.alone import is_free
 from robustkit.testing.problems import SmallConvNet
 from tests.compiling import compiles
 from tests.problems import filled, images, problem
+from tests.small import data, linear
 
 
 def model() -> nn.Module:
@@ -256,3 +257,25 @@ def test_batchnorm_with_statistics_of_the_batch_is_an_error_and_the_model_is_res
 
     assert net.training
     assert net[0].training
+
+
+class Inference(nn.Module):
+    """A network whose forward, or a part of it, runs in inference mode."""
+
+    def __init__(self, whole: bool) -> None:
+        super().__init__()
+        self.whole, self.network = whole, linear()
+
+    def forward(self, x):
+        with torch.inference_mode():
+            values = self.network(x)
+        return values if self.whole else self.network(x) * values
+
+
+@pytest.mark.parametrize("straight_through", [False, True])
+@pytest.mark.parametrize(("whole", "words"), [(True, "answers in"), (False, "computes with tensors .*in")])
+def test_inference_mode_ended_with_an_error_of_torch_or_with_a_remedy_that_was_on(whole, words, straight_through):
+    classifier = Classifier(Inference(whole), straight_through=straight_through)
+
+    with pytest.raises(UserError, match=rf"The model {words} torch\.inference_mode.*; remove it"):
+        attack(classifier, *data(4), "pgd:steps=1", eps=0.1)
