@@ -72,7 +72,7 @@ def _of_error(model: Contestant, asked: CorruptionCondition, row: Mapping[str, A
                 "The run has no mCE; name a baseline: robustkit corruptions ... --corruption-baseline MODEL."
             )
         raise UserError(
-            f"The run has no mCE: its baseline {baseline['name']} makes no error on one of the corruptions; take more "
+            f"The run has no mCE: its baseline {baseline['name']} makes no error on any of the corruptions; take more "
             "images, or another baseline."
         )
     passed = reaches(-row["ce"], -asked.bound)
