@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from robustkit.checks.attack_columns import AttackColumns
 from robustkit.errors import UserError
 from robustkit.evidence.rows import NO_VERDICT
+from robustkit.host.arguments import checked_arguments
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import MINIMUM
 from robustkit.statistics.bootstrap import mean_bca
@@ -81,6 +82,7 @@ def curve(samples: pd.DataFrame, radii: Sequence[float] | None = None) -> pd.Dat
     return pd.DataFrame(rows)
 
 
+@checked_arguments
 def area(samples: pd.DataFrame, limit: float | None = None) -> pd.DataFrame:
     """The mean accuracy over all radii from 0 to a limit: one row per model x norm x attack, and "worst-case".
 

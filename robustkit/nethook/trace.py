@@ -158,7 +158,16 @@ class Trace:
                     f"The output of layer {call.name!r} is a view and was overwritten in place, which cuts its "
                     "gradient off; trace the layer before it, or make it return a copy."
                 )
-        assign_grads(self.calls, loss, retain_graph, create_graph)
+        try:
+            assign_grads(self.calls, loss, retain_graph, create_graph)
+        except RuntimeError as error:
+            # torch raises no class of its own.
+            if "backward through the graph a second time" not in str(error):
+                raise
+            raise UserError(
+                "The graph of this loss was freed by an earlier gradient; give that one retain_graph=True, or run the "
+                "model again."
+            ) from error
         last = {call.name: call.grad for call in self.calls}
         return {name: last[name] for name in self._names if name in last}
 

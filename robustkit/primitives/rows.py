@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from robustkit.errors import UserError
+
 R = TypeVar("R", bound="Rows")
 _NAMES: dict[type[Any], tuple[str, ...]] = {}  # of the fields of structs
 _MOST_AT_ONCE = 64  # numbers that torch's kernels compute at once: two vectors of 16-bit floats
@@ -96,7 +98,13 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def along(values: Tensor, like: Tensor) -> Tensor:
-    """`[B]` values in the shape `[B, 1, ...]`, so that they broadcast over the rows of `like`."""
+    """`[B]` values in the shape `[B, 1, ...]`, so that they broadcast over the rows of `like`.
+
+    Raises:
+        UserError: the values are no tensor.
+    """
+    if not isinstance(values, Tensor):
+        raise UserError(f"along takes a tensor with one value for each row, not {type(values).__name__}.")
     return values.reshape(len(values), *[1] * (like.dim() - 1))
 
 

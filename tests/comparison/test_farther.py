@@ -1,9 +1,11 @@
 """Runs to the nearest error are compared image by image."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from robustkit import UserError, compare, evaluate, gate
+from robustkit.evidence.distances import area
 from tests.small import cnn, data, linear
 
 
@@ -41,3 +43,8 @@ def test_the_area_is_the_mean_accuracy_over_all_radii(run):
 def test_a_gate_wants_radii(run):
     with pytest.raises(UserError, match="distances"):
         gate(run, fail_under="clean>=0.1")
+
+
+def test_a_limit_that_is_a_text_ended_with_a_type_error():
+    with pytest.raises(UserError, match=r"area\(\): limit must be float or None, not str"):
+        area(pd.DataFrame(), "a")

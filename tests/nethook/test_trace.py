@@ -432,3 +432,13 @@ def test_the_values_of_one_row_do_not_depend_on_its_batch():
 
     # Matrix products of other sizes round differently.
     assert torch.allclose(recorded(x), torch.cat([recorded(row[None]) for row in x]), atol=1e-14)
+
+
+def test_a_second_gradient_of_one_loss_ended_with_an_error_of_torch():
+    network = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    with Trace(network, ["0"], grad=True) as trace:
+        loss = network(torch.ones(1, 2)).sum()
+        trace.grad(loss)
+
+        with pytest.raises(UserError, match="retain_graph=True"):
+            trace.grad(loss)

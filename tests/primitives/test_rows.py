@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from robustkit.errors import UserError
 from robustkit.primitives.rows import Rows, along, padded
 
 
@@ -83,3 +84,8 @@ def test_along_broadcasts_over_the_rest_of_a_row():
 
 def test_padded_repeats_the_first_row():
     assert padded(torch.tensor([4, 2]), 5).tolist() == [4, 2, 4, 4, 4]
+
+
+def test_one_number_for_all_rows_ended_with_an_attribute_error():
+    with pytest.raises(UserError, match="one value for each row, not float"):
+        along(0.05, torch.ones(2, 3))
