@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
+from robustkit.classifier.logit_sizes import sizes
 from robustkit.errors import UserError
 from robustkit.host.files import replace_file
 from robustkit.models.fingerprint import fingerprint
@@ -19,6 +21,7 @@ from robustkit.primitives.universal import UniversalAttack, UniversalState
 
 _SECONDS = 30.0  # between two checkpoints
 _NOTES = "robustkit.fit"
+_ROUNDING = 1e-3  # of the size of the logits: threads, kernels and instruction sets move them by less
 
 S = TypeVar("S", bound=UniversalState)
 
@@ -30,10 +33,12 @@ class FitCheckpoint:
     Args:
         path: of the file; None keeps nothing.
         identity: what the result depends on, as `fit_identity` says.
+        answers: `[n, K]` of the model, which may depend on more than the identity knows.
     """
 
     path: Path | None
     identity: str
+    answers: Tensor
     _written: float = field(default_factory=time.monotonic)
 
     def resumed(self, state: S) -> S:
@@ -51,7 +56,7 @@ class FitCheckpoint:
                 notes: dict[str, Any] = json.loads((file.metadata() or {})[_NOTES])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
             values = {**notes["values"], **tensors}
-            other = notes["identity"] != self.identity
+            other = notes["identity"] != self.identity or not self._agrees(notes.get("answers"))
             if not other and set(values) != {each.name for each in fields(state)}:
                 raise KeyError
         except (OSError, SafetensorError, KeyError, TypeError, ValueError):
@@ -76,12 +81,22 @@ class FitCheckpoint:
         values = {each.name: getattr(state, each.name) for each in fields(state)}
         tensors = {name: value.detach().cpu().contiguous() for name, value in values.items()
                    if isinstance(value, Tensor)}  # fmt: skip
-        notes = {"identity": self.identity, "values": {key: values[key] for key in values.keys() - tensors.keys()}}
+        plain = {key: values[key] for key in values.keys() - tensors.keys()}
+        notes = {"identity": self.identity, "answers": self.answers.tolist(), "values": plain}
         try:
             replace_file(self.path, [save(tensors, {_NOTES: json.dumps(notes)})])
         except OSError as error:
             raise UserError(f"{self.path} cannot be written ({error.strerror}); give another --out.") from None
         self._written = time.monotonic()
+
+    def _agrees(self, stored: Any) -> bool:
+        """Whether the model answers as it did, up to rounding; checkpoints of older versions have no answers."""
+        if stored is None:
+            return True
+        before = torch.tensor(stored, device="cpu").to(self.answers)
+        return before.shape == self.answers.shape and bool(
+            ((before - self.answers).abs() <= _ROUNDING * sizes(self.answers)).all()
+        )
 
     def remove(self) -> None:
         """Remove the file: the fit is over."""

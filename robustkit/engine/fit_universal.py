@@ -34,6 +34,7 @@ from robustkit.primitives.rounding import Bounds
 from robustkit.primitives.universal import UniversalAttack, UniversalState
 
 _ORDER = 1 << 42  # apart from the seeds of places and of clean images
+_COMPARED = 32  # images whose answers a checkpoint keeps
 _UNMOVED = (
     "The fit did not change the perturbation, so its numbers say nothing about robustness: every gradient was zero "
     "(`robustkit diagnose` names the layer and the remedy, such as --bpda LAYER), or eps is 0."
@@ -113,7 +114,8 @@ def fit_universal(
                     **({"rejects": True} if classifier.rejects else {})}  # fmt: skip
         identity = "" if checkpoint is None else fit_identity(
             classifier.model, attack, settings, {"x": images, "y": y})  # fmt: skip
-        kept = FitCheckpoint(None if checkpoint is None else user_path(checkpoint), identity)
+        path, answers = None if checkpoint is None else user_path(checkpoint), clean.class_scores[:_COMPARED].cpu()
+        kept = FitCheckpoint(path, identity, answers)
         state = kept.resumed(start)
         chosen = islice(mini_batches(seed, fitted, size), state.steps, attack.steps)
         watch.advance(size * state.steps, 1.0)

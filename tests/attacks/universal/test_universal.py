@@ -318,6 +318,26 @@ def test_a_checkpoint_was_continued_after_an_edit_of_the_attack(tmp_path):
         fit_universal(model, x, y, made(-1.0), checkpoint=file, keep_checkpoint=True)
 
 
+class Scaled(nn.Module):
+    """A network that reads a number which no hash of weights, settings and code covers."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self._scale, self.network = scale, cnn()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(self._scale * x)
+
+
+def test_a_checkpoint_of_a_network_with_another_private_value_was_continued(tmp_path):
+    (x, y), file, method = data(20), tmp_path / "fit.safetensors", Universal(0.2, steps=2, batch=4)
+    fit_universal(Scaled(1.0), x, y, method, checkpoint=file, keep_checkpoint=True)
+    fit_universal(Scaled(1.0), x, y, method, checkpoint=file, keep_checkpoint=True)
+
+    with pytest.raises(UserError, match="checkpoint of another fit"):
+        fit_universal(Scaled(0.8), x, y, method, checkpoint=file, keep_checkpoint=True)
+
+
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
     (tmp_path / "fit.safetensors").write_bytes(b"nothing")
 
