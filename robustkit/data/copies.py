@@ -11,7 +11,7 @@ from .eight_bits import EightBitImages
 from .part import DatasetPart
 from .pictures import LazyData
 
-ABOUT_COPIES = "with the same label. Intervals count them as independent images and are too narrow; remove them."
+ABOUT_COPIES = "with the same label. Intervals count them as independent images and are too narrow; remove the copies."
 _LEAST = 0.01  # share of copies: that many change the length of an interval by half a percent
 
 
