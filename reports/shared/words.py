@@ -6,13 +6,14 @@ from typing import Final
 from robustkit.host.text import printable as printable
 from robustkit.primitives.mask import unmasked
 from robustkit.primitives.threat import is_minimum
+from robustkit.statistics.resolution import LEVEL
+from robustkit.statistics.telling_digits import in_telling_digits
 
 DASH: Final = "\N{EN DASH}"
 UNKNOWN: Final = DASH
 MINUS: Final = "\N{MINUS SIGN}"
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 PARTS: Final = 10**6  # a mean of shares is written as so many parts
-_LEVEL: Final = 0.05  # of all tests
 
 
 def percent(k: int, n: int) -> str:
@@ -59,8 +60,9 @@ def p_value(value: float) -> str:
     """A p-value with three decimals; with more where it would else look like the level of 5 %."""
     if value < 0.001:
         return "< 0.001"
-    digits = next((each for each in range(3, 9) if (float(f"{value:.{each}f}") < _LEVEL) == (value < _LEVEL)), 9)
-    return f"{value:.{digits}f}"
+    return in_telling_digits(
+        lambda digits: f"{value:.{digits}f}", lambda shown: shown < LEVEL, beyond=value < LEVEL, least=3
+    )
 
 
 def signed_points(difference: float) -> str:

@@ -14,6 +14,7 @@ from robustkit.evidence.union import UNION
 from robustkit.host.arguments import checked_arguments
 from robustkit.primitives.threat import is_minimum
 from robustkit.statistics.paired import holm, mcnemar, paired_difference
+from robustkit.statistics.telling_digits import in_telling_digits
 
 from .compare import LEVEL
 from .conditions import Condition, CorruptionCondition, condition
@@ -199,8 +200,7 @@ def _signed(change: float, most: float) -> str:
 
 def _p_value(p: float) -> str:
     """A p-value in as many digits as show whether it is significant."""
-    digits = next((each for each in range(2, 9) if (float(f"{p:.{each}g}") < LEVEL) == (p < LEVEL)), 9)
-    return f"{p:.{digits}g}"
+    return in_telling_digits(lambda digits: f"{p:.{digits}g}", lambda shown: shown < LEVEL, beyond=p < LEVEL, least=2)
 
 
 def _tests(model: Contestant, old: Contestant, most: float) -> Iterator[_Drop]:

@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from robustkit.statistics.telling_digits import in_telling_digits
+
 # What a condition says of the end of the interval that it is about.
 JUDGED_BY: Final = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}
 
@@ -44,8 +46,9 @@ def share_in_words(
 def percent_beside(value: float, bound: float) -> str:
     """A share in percent, in as many digits as show on which side of the bound it is."""
     limit = float(percent_of(bound))
-    same = (each for each in range(1, 9) if (round(100 * value, each) >= limit) == reaches(value, bound))
-    return f"{100 * value:.{next(same, 9)}f}"
+    return in_telling_digits(
+        lambda digits: f"{100 * value:.{digits}f}", lambda shown: shown >= limit, beyond=reaches(value, bound), least=1
+    )
 
 
 def percent_of(bound: float) -> str:
