@@ -269,9 +269,9 @@ def _check_names(names: Sequence[str], attacks: Sequence[str | Attack | GivenExa
 def _check_spellings(columns: Sequence[Column]) -> None:
     """Refuse one attack under two names, such as pgd and pgd:restarts=1."""
     single = [column for column in columns if len(column.members) == 1]
-    for one, other in combinations(single, 2):
-        first, second = (registry.described(column.members[0].attack) for column in (one, other))
-        if one.surrogate == other.surrogate and first == second:
+    meant = [(registry.described(column.members[0].attack), column.surrogate) for column in single]
+    for (one, first), (other, second) in combinations(zip(single, meant, strict=True), 2):
+        if first == second:
             raise UserError(f"{one.name!r} and {other.name!r} are the same attack; leave one out.")
 
 

@@ -17,6 +17,7 @@ from robustkit.primitives.reachable_code import module_of, reachable_text
 from robustkit.primitives.user_code import closure_of
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_HASHED = ("_parameters", "_buffers", "_modules")  # attributes of a module whose content `fingerprint` hashes
 _FUNCTIONS = (FunctionType, MethodType, partial)
 
 
@@ -66,11 +67,12 @@ def function_fingerprint(function: object) -> str:
     """
     if function is None:
         return "identity"
-    held = _short_hash(str(json_value(_held_by(function))))
     if isinstance(function, nn.Module):
-        return f"{fingerprint(function)} {held}"
+        other = {key: each for key, each in vars(function).items() if key not in _HASHED}
+        return f"{fingerprint(function)} {_hash_of_values(other)}"
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{name} {_short_hash(reachable_text([function, type(function)]))} {held}"
+    text = reachable_text([function, type(function)])
+    return f"{name} {_short_hash(text)} {_hash_of_values(_held_by(function))}"
 
 
 def _held_by(function: object) -> list[object]:
@@ -90,6 +92,10 @@ def _described_edit(probe: object) -> str:
     texts = [each for each in values if isinstance(each, str)]
     given = [each for each in values if callable(each) and not module_of(type(each)).startswith("robustkit.")]
     return " ".join([type(probe).__qualname__, *texts, *map(function_fingerprint, given)])
+
+
+def _hash_of_values(values: object) -> str:
+    return _short_hash(str(json_value(values)))
 
 
 def _short_hash(text: str) -> str:
