@@ -36,7 +36,14 @@ class ApgdState(CheckpointState):
 
 @dataclass(frozen=True)
 class PacedState(ApgdState):
-    """The state of a search that may be given up."""
+    """The state of a search that may be given up (Linf and L2)."""
+
+    lead: Lead
+
+
+@dataclass(frozen=True)
+class PacedSparseState(SparseState):
+    """The state of a search that may be given up (L1)."""
 
     lead: Lead
 
@@ -51,8 +58,9 @@ class APGD(Ascent):
         rho: share of steps that must raise the loss for the step size to stay.
         start_radius: radius of the ball in which the search begins, in units of eps; it is then halved in stages until
             it is eps (`_stages.py`). None is as published: 1, and in L1 stages of 3, 2 and 1.
-        pace: a search is given up where n fifths of its steps leave more than this share to the power of n of the
-            margin at its start; None lets every search run to its end. Not in L1, nor with `start_radius`.
+        pace: a search is given up where n fifths of its steps in the last ball leave more than this share to the power
+            of n of the margin at its start, or where that ball begins, whichever is larger; None lets every search run
+            to its end.
     """
 
     _: KW_ONLY
@@ -71,11 +79,6 @@ class APGD(Ascent):
         if self.start_radius is not None and self.ball.norm == "frame":
             raise UserError("APGD: in a frame values are free, so there is no larger ball; leave start_radius out.")
         self.at_least_or_none(0.0, "pace")
-        if self.pace is not None and (self.ball.norm == "L1" or len(self._stages) > 1):
-            raise UserError(
-                f"{type(self).__name__}: pace compares margins in one ball, and this search begins in a larger one; "
-                "leave pace out in L1 and with start_radius."
-            )
 
     @property
     def cost(self) -> TrialCost:
@@ -97,12 +100,19 @@ class APGD(Ascent):
         if len(self._stages) == 1:
             return [self]
         widest = 1.0 if self.ball.norm == "Linf" else _WIDEST
-        return [replace(self, eps=min(radius * self.ball.eps, widest), steps=steps, start_radius=None)
+        return [replace(self, eps=min(radius * self.ball.eps, widest), steps=steps, start_radius=None,
+                        pace=None)
                 for radius, steps in self._stages]  # fmt: skip
+
+    @cached_property
+    def _before_last_ball(self) -> int:
+        """Queries before the search enters its last ball; in L1 each stage queries the point where it ends, too."""
+        return sum(stage.steps + (self.ball.norm == "L1") for stage in self._stages[:-1])
 
     def init(self, trials: Trials) -> State:
         if self.ball.norm == "L1":
-            return sparse_begin(trials, self.ball, self._stages)
+            sparse = sparse_begin(trials, self.ball, self._stages)
+            return sparse if self.pace is None else PacedSparseState(**vars(sparse), lead=Lead.begin(sparse.best_loss))
         begun = self._searches[0].begin_at(trials, self.random_start(trials))
         return begun if self.pace is None else PacedState(**vars(begun), lead=Lead.begin(begun.best_loss))
 
@@ -117,6 +127,10 @@ class APGD(Ascent):
         return ApgdState(**vars(self._checkpoints.begin(trials, start, 2 * step_unit(self.ball))), old=start)
 
     def step(self, state: State, seen: Seen) -> State:
+        moved = self._step(state, seen)
+        return moved if self.pace is None else self._paced(self.pace, state, seen, moved)
+
+    def _step(self, state: State, seen: Seen) -> State:
         if isinstance(state, SparseState):
             return sparse_step(state, seen, self.ball, self._stages)
         assert isinstance(state, ApgdState)
@@ -126,14 +140,16 @@ class APGD(Ascent):
         here = torch.where(along(halved, after.best), after.best, state.query)
         grad = torch.where(along(halved, after.best), after.best_grad, seen.grad)
         query = self._moved(state, here, grad, after.step_size)
-        moved = ApgdState(**(vars(after) | {"query": query}), old=here)
-        return self._paced(state, seen, moved) if isinstance(state, PacedState) else moved
+        return ApgdState(**(vars(after) | {"query": query}), old=here)
 
-    def _paced(self, state: PacedState, seen: Seen, moved: ApgdState) -> PacedState:
-        assert self.pace is not None
-        lead = state.lead.after(state, seen)
-        given_up = lead.least > lead.first * at(state.queries, allowed(self.pace, self.steps), lead.first)
-        return PacedState(**(vars(moved) | {"done": moved.done | given_up}), lead=lead)
+    def _paced(self, pace: float, state: State, seen: Seen, moved: State) -> State:
+        assert isinstance(state, PacedState | PacedSparseState)
+        start = self._before_last_ball
+        lead = state.lead.after(state, seen, start)
+        most = at(state.queries, allowed(pace, self._stages[-1].steps, start=start), lead.first)
+        # In a larger ball the margin may be below zero, and a share of it means nothing.
+        given_up = most.isfinite() & (lead.least > lead.first * most)
+        return type(state)(**(vars(moved) | {"done": moved.done | given_up}), lead=lead)
 
     def _moved(self, state: ApgdState, here: Tensor, grad: Tensor, step_size: Tensor) -> Tensor:
         x = state.trial.x

@@ -157,7 +157,7 @@ class RacedAPGD(ClasswiseAttack, HookedAttack, Ascent):
     def _falls_behind(self, pace: float, rivals: Rivals, moved: ApgdState, now: Turn) -> Tensor:
         """`[B]` whether so many fifths of the long search left too much of the lead over its class."""
         last = self._timetable.rounds - 1
-        most = at(now.since, allowed(pace, self.steps, last - 1), rivals.losses)
+        most = at(now.since, allowed(pace, self.steps, ended=last - 1), rivals.losses)
         return (now.round == last) & (moved.best_loss <= most * rivals.clean_losses[:, 0])
 
     def _classes(self, logits: Tensor, state: RaceState) -> Tensor:
