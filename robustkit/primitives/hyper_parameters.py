@@ -19,6 +19,7 @@ from robustkit.primitives.user_code import address, closure_of, instructions
 
 # The threat model, what a session measures on the model, and examples, of which there is a hash.
 _NO_HYPER_PARAMETERS = ("eps", "norm", "mask", "feature_shape", "classes", "features", "given")
+_FRACTION = re.compile(r"(\d{1,9})/(\d{1,9})")
 
 
 def parameters(attack: type[Attack] | type[UniversalAttack]) -> Mapping[str, "Field[Any]"]:
@@ -28,10 +29,13 @@ def parameters(attack: type[Attack] | type[UniversalAttack]) -> Mapping[str, "Fi
 
 
 def value_of(text: str) -> Any:
-    """What a text stands for: a truth value, none, a number, or itself."""
+    """What a text stands for: a truth value, none, a number, a fraction such as 2/255, or itself."""
     words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]
+    fraction = _FRACTION.fullmatch(text)
+    if fraction and int(fraction[2]):
+        return int(fraction[1]) / int(fraction[2])
     for kind in (int, float):
         try:
             return kind(text)

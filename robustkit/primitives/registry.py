@@ -237,8 +237,8 @@ def title(specification: str) -> str:
     """The name of a specification in tables: itself, or "file.class" and the hyper-parameters for one of the user."""
     own = _FILE.fullmatch(specification.strip())
     name, values = parsed(specification)
-    if any(address(value) for value in values.values()):  # a path is no name: it has slashes
-        return ":".join((name, ",".join(f"{key}={as_text(value)}" for key, value in values.items())))
+    if any("/" in value or address(value) for value in values.values()):  # a slash divides an ensemble from its member
+        return ":".join((name, ",".join(f"{key}={as_text(value_of(value))}" for key, value in values.items())))
     if own is None:
         return specification.strip().lower()
     return ":".join(filter(None, (name, own["values"])))

@@ -59,6 +59,11 @@ def test_none_and_numbers_are_read_as_such():
     assert build("pgd:step_size=0.5", "Linf", 0.1).step_size == 0.5
 
 
+def test_a_fraction_is_a_number_and_its_name_has_no_slash():
+    assert build("pgd:steps=5,step_size=2/255", "Linf", 0.1) == PGD(0.1, steps=5, step_size=2 / 255)
+    assert title("pgd:steps=5,step_size=2/255") == f"pgd:steps=5,step_size={2 / 255}"
+
+
 def test_a_layer_whose_name_is_a_number_stays_a_name():
     assert build("ila:layer=0", "Linf", 0.1).layer == "0"
     assert build("ila:layer=1.10", "Linf", 0.1).layer == "1.10"
@@ -88,6 +93,7 @@ def test_a_variant_is_its_attack_with_presets_that_can_be_overridden():
         ("pgd:random_start=maybe", "random_start must be"),
         ("pgd:step_size=nan", "step_size must be"),
         ("pgd:step_size=-1", "step_size must be"),
+        ("pgd:step_size=1/0", "step_size must be .*, not '1/0'"),
         ("mifgsm:decay=inf", "decay must be"),
         ("square:p_init=5", "p_init"),
         ("square:queries=1", "at least 2"),
