@@ -40,7 +40,7 @@ def _explained(error: BaseException) -> int:
         echo(error.format_message(), err=True)
         return MENDABLE
     if isinstance(error, click.ClickException):
-        print_error(error.format_message())
+        print_error(_of_other_commands(error) or error.format_message())
         return MENDABLE
     if isinstance(error, (KeyboardInterrupt, click.Abort)) or (interrupted() and not isinstance(error, SystemExit)):
         echo("Interrupted.", err=True)
@@ -51,6 +51,19 @@ def _explained(error: BaseException) -> int:
     mendable = mendable or _of_the_machine(error)
     print_error(_confession(error) if mendable is None else str(mendable))
     return BUG if mendable is None else MENDABLE
+
+
+def _of_other_commands(error: click.ClickException) -> str:
+    """The sentence about an option that only other commands have; "" for any other error."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return ""
+    commands = getattr(error.ctx.find_root().command, "commands", {})
+    names = [name for name, each in commands.items() if any(error.option_name in one.opts for one in each.params)]
+    return (
+        f"{error.ctx.command.name} has no option {error.option_name}; these commands have it: {', '.join(names)}."
+        if names
+        else ""
+    )
 
 
 def _exit_status(error: SystemExit) -> int:

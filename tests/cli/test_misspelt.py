@@ -78,3 +78,12 @@ def test_a_pipe_or_a_device_is_called_what_it_is(words, robustkit, place):
 
     for stem, kind in [("pipe", "is a pipe"), ("zero", "is a device"), ("gone", "is a link to nothing")]:
         refused(robustkit(*RUN, *words[:-2], option, name.format(stem)), f"{stem}{suffix} {kind}")
+
+
+def test_an_option_of_other_commands_is_named_with_them(robustkit):
+    refused(
+        robustkit(*RUN, "-m", "net.py:factory", "--target", "3"),
+        "evaluate has no option --target",
+        "attack, universal.",
+    )
+    refused(robustkit("compare", "run", "--outt", "page.html"), "No such option '--outt'", "--out")
