@@ -102,8 +102,11 @@ def _notes(traced: Traced, shown: Sequence[str]) -> Iterator[str]:
     wrong = traced.origin.clean_wrong
     left_out = f", {wrong} clean error{'s' * (wrong > 1)} left out" if wrong else ""
     yield f"The attack broke {broken} of {n} images ({percent(broken, n)}){left_out}. Medians over images."
-    change = "broken, robust: relative change" if len(traced.groups) > 1 else "change: relative change"
-    yield f"{change} of the output, ||b - a|| / ||a||; x input: the same over that of the layer's own input."
+    groups = len(traced.groups) > 1
+    of = ", of images that the attack broke, and of the others" if groups else ""
+    columns = "broken, robust" if groups else "change"
+    yield f"{columns}: relative change of the output from a (clean) to b, ||b - a|| / ||a||{of}."
+    yield "x input: the same, divided by that of the layer's own input."
     yield from (note for name, note in _MEANINGS.items() if name in shown)
     if traced.steepest:
         yield "<- most: the largest x input above 1, where the perturbation grows most; <-: the next ones."
