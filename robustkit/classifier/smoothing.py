@@ -57,7 +57,7 @@ class Smoothing:
             raise UserError(f"alpha is a chance of being wrong, above 0 and below 0.5, not {self.alpha}.")
         if min(self.n, self.n0) < 1:
             raise UserError("n and n0 count noisy copies of an image, so each must be at least 1.")
-        limits.require_at_most("The number of noisy copies, n,", max(self.n, self.n0), limits.DRAWS)
+        limits.require_at_most("The number of noisy copies (--smooth-draws)", max(self.n, self.n0), limits.DRAWS)
         least = fewest_copies(self.alpha)
         if self.n < least:
             raise UserError(
