@@ -35,8 +35,8 @@ def print_prediction(options: dict[str, Any]) -> None:
     share = "" if evaluation.shard is None else f" Each of {evaluation.shard.count} shards needs about an equal part."
     echo(
         f"In all {'at most about' if earlier else 'about'} {_rounded(forwards)} forwards and {_rounded(backwards)} "
-        f"backwards of one image, usually within a factor of two{_remark(predictions, earlier=earlier)}; the dry run "
-        f"itself needed {spent:,} passes.{share}"
+        f"backwards, each of one image, usually within a factor of two{_remark(predictions, earlier=earlier)}; the "
+        f"dry run itself needed {spent:,} passes.{share}"
     )
 
 

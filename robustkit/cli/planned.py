@@ -106,8 +106,8 @@ def _print_costs(
     echo("A trial is one restart on one image, towards one target class if the attack has target classes.")
     echo(
         f"In all at most {models * (forwards + images * per_clean_image):,} forwards and {models * backwards:,} "
-        "backwards of one image; the run needs fewer: a broken image gets no further pass, and members of an ensemble "
-        "may leave images out"
+        "backwards, each of one image; the run needs fewer: a broken image gets no further pass, and members of an "
+        "ensemble may leave images out"
         f"{', and --precision may stop earlier' if earlier else ''}. "
         "Images whose two best classes differ only by rounding are queried again; that is not counted."
     )
