@@ -59,8 +59,8 @@ def _line(name: str, attack: "type[Attack]") -> str:
     norms = "/".join(norm for norm in attack.norms if norm in NORMS) or others.pop(0)
     about = f"; also {', '.join(others)}" if others else ""
     kind, paper = "nearest" if attack.seeks_nearest else "radius", paper_of(attack)
-    passes = f"{cost.forwards}+{cost.backwards}"
-    return _COLUMNS.format(name, norms, attack.sees, passes, kind, paper.short if paper else "-", values + about)
+    passes, sees = f"{cost.forwards}+{cost.backwards}", "scores" if attack.sees == "logits" else attack.sees
+    return _COLUMNS.format(name, norms, sees, passes, kind, paper.short if paper else "-", values + about)
 
 
 def _plugins() -> None:

@@ -106,7 +106,7 @@ def test_attacks_are_listed_with_what_a_trial_costs(robustkit):
     lines = {line.split()[0]: line.split() for line in robustkit("list", "attacks").out.splitlines()}
 
     assert lines["pgd"][1:4] == ["Linf/L2/L1/L0", "gradients", "41+40"]
-    assert lines["square"][1:4] == ["Linf/L2/L1", "logits", "5000+0"]
+    assert lines["square"][1:4] == ["Linf/L2/L1", "scores", "5000+0"]
     assert lines["ifgsm"][1:] == ["=", "bim"]
 
 
