@@ -42,7 +42,7 @@ def eps_of_levels(norm: str, eps: str) -> str:
     levels = _budget(norm, eps)
     if levels < 1:
         raise UserError(
-            f"{norm} {eps} changes no value of a picture with 8 bits, whose steps are 1/255; choose a larger --eps, or "
+            f"{norm} {eps} changes no value of an 8-bit image, whose steps are 1/255; choose a larger --eps, or "
             "--format safetensors, which keeps floats."
         )
     return f"{levels}/{WHITE}" if norm == "Linf" and Fraction(levels) / WHITE != exact(eps) else eps

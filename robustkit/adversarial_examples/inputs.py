@@ -19,7 +19,7 @@ from robustkit.paths import no_file, user_path
 from .class_names import ClassNames
 from .known_images import KnownImages
 
-NAME = "these pictures"
+NAME = "these images"
 
 
 class PictureList(NamedTuple):
@@ -82,7 +82,7 @@ def picture_list(paths: Sequence[Path]) -> PictureList:
         elif path.is_file():
             found.setdefault(path, None)
         else:
-            raise UserError(f"{shortened(path)} is not a regular file; name pictures, or a folder of them.")
+            raise UserError(f"{shortened(path)} is not a regular file; name image files, or a folder of them.")
     return PictureList(tuple(found), tuple(found.values()))
 
 
@@ -114,13 +114,13 @@ def _of_folder(folder: Path) -> dict[Path, tuple[str, tuple[str, ...]] | None]:
     loose = pictures_in(folder)
     if not loose:
         if not folders_in(folder):
-            raise UserError(f"There is no picture in the folder {shortened(folder)}.")
+            raise UserError(f"There is no image file in the folder {shortened(folder)}.")
         found = find_pictures(folder, allow_empty=True)
         return {file: (found.classes[label], found.classes) for file, label in zip(*found[1:], strict=True)}
     held = [name for name in folders_in(folder) if pictures_in(folder / name)]
     if held:
         raise UserError(
-            f"{shortened(folder)} has pictures both in itself and in its sub-folder {shortened(held[0])}; name the "
+            f"{shortened(folder)} has images both in itself and in its sub-folder {shortened(held[0])}; name the "
             "files, or one of the folders."
         )
     return dict.fromkeys(loose)
@@ -129,5 +129,5 @@ def _of_folder(folder: Path) -> dict[Path, tuple[str, tuple[str, ...]] | None]:
 def _existing(path: Path) -> Path:
     path = user_path(path)
     if not path.exists():
-        raise no_file(f"There is no file or folder {shortened(path)}", path, "check the path of the pictures")
+        raise no_file(f"There is no file or folder {shortened(path)}", path, "check the path of the images")
     return path

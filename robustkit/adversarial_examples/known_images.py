@@ -47,7 +47,7 @@ def known_images(
     if dataset is not None:
         return _of_dataset(weights, dataset, data_dir, image_size, gray)
     if gray:
-        raise UserError("--gray is about the pictures of --dataset; without it they are read as the model takes them.")
+        raise UserError("--gray is about the images of --dataset; without it they are read as the model takes them.")
     by_prefix = prefixed(model)
     if by_prefix is not None:
         images = by_prefix.loader.images(by_prefix.rest)
@@ -93,5 +93,5 @@ def _of_dataset(
 def _require_square(dataset: str, sides: list[int]) -> None:
     if sides[0] != sides[1]:
         raise UserError(
-            f"The images of {dataset} are {sides[1]}x{sides[0]}, but pictures are cut to squares; pass --image-size."
+            f"The images of {dataset} are {sides[1]}x{sides[0]}, but image files are cut to squares; pass --image-size."
         )

@@ -19,7 +19,7 @@ from .known_images import KnownImages
 
 Load = Callable[[Dataset | str | None], PixelModel]
 
-_FIX = "resize the pictures (--image-size N), or choose another model"
+_FIX = "resize the images (--image-size N), or choose another model"
 _MODES_TRIED: tuple[Literal["RGB", "L"], ...] = ("RGB", "L")
 _MODES: dict[int, Literal["L", "RGB"]] = {1: "L", 3: "RGB"}
 
@@ -40,7 +40,7 @@ def model_and_pictures(name: str, files: tuple[Path, ...], known: KnownImages, l
     if known.channels is None:
         return _tried(name, files, known, load)
     if known.channels not in _MODES:
-        raise UserError(f"Pictures have 1 or 3 channels, and the model's images {known.channels}; give arrays.")
+        raise UserError(f"Image files have 1 or 3 channels, and the model's images {known.channels}; give arrays.")
     data = pictures(files, known, _MODES[known.channels])
     model = load(data if known.dataset is None else known.dataset)
     require_compatible(model, _spec(data), _FIX)

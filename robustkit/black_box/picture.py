@@ -43,9 +43,9 @@ def pictures_of(images: Tensor) -> list[SentPicture]:
     """
     if images.dim() != 4 or images.shape[1] not in _MODES:
         raise UserError(
-            f"A server gets pictures with 1 or 3 channels, [images, channels, height, width], not {list(images.shape)}."
+            f"A server gets images with 1 or 3 channels, [images, channels, height, width], not {list(images.shape)}."
         )
     if not bool(images.isfinite().all()):
-        raise UserError("An image holds NaN or infinite values, which no picture can; it was not sent.")
+        raise UserError("An image holds NaN or infinite values, which no image file can; it was not sent.")
     levels = (images.detach().cpu().double() * WHITE).round().clamp(0, WHITE).byte().numpy()
     return [SentPicture(each) for each in levels]

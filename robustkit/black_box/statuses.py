@@ -27,7 +27,7 @@ def passing_reason(status: int, name: str, access: RemoteAccess) -> str:
         return _in_words(status)
     if 300 <= status < 400:
         raise UserError(
-            f"{name} sends requests on to another address ({_in_words(status)}); pictures and tokens go only where you "
+            f"{name} sends requests on to another address ({_in_words(status)}); images and tokens go only where you "
             "say, so give the final address."
         )
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):

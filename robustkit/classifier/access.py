@@ -74,4 +74,4 @@ def require_options(
     if rejects:
         raise UserError(f"{name} is a black box, and only networks are judged with a rejection; leave out rejects.")
     if box.metered and bounds != (0, 1):
-        raise UserError(f"{name} gets pictures, whose pixels lie in [0, 1]; leave out bounds.")
+        raise UserError(f"{name} gets image files, whose pixels lie in [0, 1]; leave out bounds.")

@@ -155,8 +155,8 @@ def _about_server(classifier: Classifier, server: HttpModel, session: Session, i
         return warnings
     return [
         *warnings,
-        f"{classifier.name} answers the same picture with another class when it is sent again; the first answer to a "
-        "picture counts here, so results are about one draw of a randomized server.",
+        f"{classifier.name} answers the same image with another class when it is sent again; the first answer to an "
+        "image counts here, so results are about one draw of a randomized server.",
     ]
 
 

@@ -57,7 +57,7 @@ _BEFORE = ("clean-wrong", "already the target", "abstains")  # outcomes of image
 
 
 @click.command("attack", cls=OneValueEach)
-@click.argument("inputs", nargs=-1, metavar="PICTURE|FOLDER|ARRAYS ...", type=click.Path(path_type=Path))
+@click.argument("inputs", nargs=-1, metavar="IMAGE|FOLDER|ARRAYS ...", type=click.Path(path_type=Path))
 @config_option
 @model_option
 @click.option("--weights", metavar="FILE|NAME", help=f"{WEIGHTS}. [default: published]")
@@ -83,20 +83,20 @@ _BEFORE = ("clean-wrong", "already the target", "abstains")  # outcomes of image
 @device_option
 @seed_option
 @click.option("--format", "kind", type=click.Choice(["png", "safetensors"]),
-              help="Pictures of 8 bits, or one file of exact floats. [default: png for pictures]")  # fmt: skip
+              help="8-bit images, or one file of exact floats. [default: png for image files]")  # fmt: skip
 @click.option("--comparisons", type=click.IntRange(min=0), default=20, show_default=True, metavar="N",
-              help="Show at most N examples beside their clean pictures.")  # fmt: skip
+              help="Show at most N examples beside their clean images.")  # fmt: skip
 @click.option("-o", "--out", type=OutPath(),
-              help="Folder of the pictures, or the .safetensors file. [default: adversarial]")  # fmt: skip
+              help="Folder of the images, or the .safetensors file. [default: adversarial]")  # fmt: skip
 @quiet_option
 def attack(**options: Any) -> None:
-    """Adversarial examples of pictures, verified as they are read back from their files.
+    """Adversarial examples of image files, verified as they are read back from their files.
 
-    Only successes are written, as NAME.png with NAME.comparison.png; results.csv has all pictures. An --out that exists
+    Only successes are written, as NAME.png with NAME.comparison.png; results.csv has all images. An --out that exists
     is refused.
     """
     if not options["inputs"]:
-        raise UserError("No picture is given; name picture files, a folder of pictures, or a file of arrays.")
+        raise UserError("No image is given; name image files, a folder of them, or a file of arrays.")
     require_model(options)
     try:
         _work(options)
@@ -198,7 +198,7 @@ def _choice(options: dict[str, Any], known: "KnownImages") -> "AttackChoice":
     threat = threat_of(options, known.threats)
     if needs_network(threat.norm):
         raise UserError(
-            f"{threat.norm} cannot be guaranteed for pictures of 8 bits, whose features change when they are rounded; "
+            f"{threat.norm} cannot be guaranteed for 8-bit images, whose features change when they are rounded; "
             "take robustkit.evaluate, or robustkit.attack in Python."
         )
     # A mask of each picture is read when the pictures are known.

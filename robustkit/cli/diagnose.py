@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import (
+    RADIUS,
     batch_size_option,
     input_options,
     remedy_options,
@@ -30,7 +31,7 @@ STATUS = {"clear": 0, "masked": 3, "randomized": 3, "loss saturated": 3, "inconc
 @click.command(cls=OneValueEach)
 @input_options
 @remedy_options
-@threat_options("Linf, L2, L1 or L0")
+@threat_options("Linf, L2, L1 or L0", f"{RADIUS}, a number of values for L0")
 @click.option("--loss", default="log-odds", show_default=True, help="Loss of the attack: log-odds, ce, margin, dlr.")
 @samples_option(64)
 @click.option("--layer", "layers", multiple=True, metavar="NAME|GLOB", help="Examine only these layers. Repeatable.")

@@ -22,7 +22,7 @@ FAILED = 1
     multiple=True,
     metavar="CONDITION",
     help='Minimum accuracy: "Linf@8/255>=0.40", "clean>=90%", "union>=0.30", "corruptions>=0.50" or '
-    '"corruptions@fog>=0.4"; or "mCE<=0.9". May be repeated. Without any, and without --baseline: '
+    '"corruptions@fog>=0.4"; or "mCE<=0.9". Repeatable. Without any, and without --baseline: '
     "the conditions of evaluate --fail-under.",
 )
 @click.option("--baseline", type=RunPath(), help="Folder of an earlier run on the same images.")

@@ -20,7 +20,7 @@ MODELS = (
     "'file.py:NAME(width=8)', file.onnx, file.pt, file.pt2, https://..., or model.safetensors of finetune"
 )
 DATASETS = (
-    "a folder with one sub-folder of pictures per class, file.npz, file.safetensors, file.tar, a folder of "
+    "a folder with one sub-folder of image files per class, file.npz, file.safetensors, file.tar, a folder of "
     "save_to_disk, or file.py:NAME"
 )
 WEIGHTS = "Checkpoint file, or published weights by name, such as default"
@@ -62,8 +62,8 @@ seed_option = click.option(
 model_option = click.option("-m", "--model", metavar="NAME", help=f"Required. {MODELS[0].upper()}{MODELS[1:]}.")
 mask_option = click.option(
     "--mask", metavar="FILE|FOLDER|patch:ROW,COLUMN,HEIGHT,WIDTH",
-    help="Only these pixels may change: those that are white in a picture, or not 0 in an .npy file. "
-         "Or one mask per image: an .npy file [N, H, W], or a folder of pictures.",
+    help="Only these pixels may change: those that are white in an image, or not 0 in an .npy file. "
+         "Or one mask per image: an .npy file [N, H, W], or a folder of images.",
 )  # fmt: skip
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 
@@ -147,7 +147,7 @@ def weights_options(command: Command) -> Command:
     )(command)
 
 
-gray_option = click.option("--gray", is_flag=True, help="Read a folder's pictures with one channel.")
+gray_option = click.option("--gray", is_flag=True, help="Read image files with one channel.")
 
 
 def data_options(command: Command) -> Command:
@@ -160,7 +160,7 @@ def data_options(command: Command) -> Command:
         click.option("--download", is_flag=True, help="Download these files into --data-dir first."),
         click.option("--split", default="test", show_default=True, help="Split of the data, such as train."),
         click.option("--image-size", type=click.IntRange(min=1),
-                     help="Resize the short side of pictures to this many pixels, and crop the centre."),
+                     help="Resize the short side of image files to this many pixels, and crop the centre."),
         gray_option,
     )(command)  # fmt: skip
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--card", type=OutPath(), metavar="FILE.json|FILE.md",
               help="Write only a card for auditors: threat model, data, models, what was not tested.")  # fmt: skip
 @click.option("--threshold", "thresholds", multiple=True, metavar="CONDITION",
-              help='With --card: a condition to be judged, "Linf@8/255>=0.4"; repeatable.')  # fmt: skip
+              help='With --card: a condition to be judged, "Linf@8/255>=0.4". Repeatable.')  # fmt: skip
 def report(
     runs: tuple[Path, ...], out: Path | None, form: str | None, card: Path | None, thresholds: tuple[str, ...]
 ) -> None:

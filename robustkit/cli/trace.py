@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import (
+    RADIUS,
     batch_size_option,
     input_options,
     remedy_options,
@@ -36,14 +37,14 @@ _FEW = 3
 @remedy_options
 @click.option("-a", "--attack", default="pgd:steps=20", show_default=True, metavar="NAME[:K=V,...]",
               help="See `robustkit list attacks`.")  # fmt: skip
-@threat_options("Linf, L2, L1 or L0")
+@threat_options("Linf, L2, L1 or L0", f"{RADIUS}, a number of values for L0")
 @samples_option(64)
 @click.option("--layer", "layers", multiple=True, metavar="NAME|GLOB",
               help="Layers to measure and to show. Repeatable. [default: all that run]")  # fmt: skip
 @batch_size_option
 @run_options(_OUT)
 def trace(**options: Any) -> None:
-    """Where a perturbation grows, layer by layer: a table, trace.html with pictures, trace.csv and trace.json."""
+    """Where a perturbation grows, layer by layer: a table, trace.html with images, trace.csv and trace.json."""
     require_model(options)
     with output_folder(options["out"], ("trace.html", "trace.csv", "trace.json")):
         _work(options)

@@ -125,7 +125,7 @@ def _evidence(run: "Run", options: dict[str, Any]) -> Iterator[_Finding]:
         verdicts, pictures = len(run.sample_rows) + corrupted, len(run.pictures)
         examples = f" and {kept.examples} adversarial examples" if kept.examples else ""
         yield _Finding(
-            _PASS, f"run.sqlite: {verdicts} verdicts and {pictures} pictures{examples} agree with each other"
+            _PASS, f"run.sqlite: {verdicts} verdicts and {pictures} stored images{examples} agree with each other"
         )
     for sentence in kept.unchecked:
         yield _Finding(_OPEN, sentence)
@@ -233,7 +233,7 @@ def _corrupted_findings(name: str, judged: "CorruptedRejudged | None") -> Iterat
         return
     if judged.other_pictures:
         yield _Finding(
-            _OPEN, f"{name}: {judged.other_pictures} corrupted pictures differ from those of the run, as other files, "
+            _OPEN, f"{name}: {judged.other_pictures} corrupted images differ from those of the run, as other files, "
                    "libraries or processors make them; they were not judged again")  # fmt: skip
     if judged.wrong:
         yield _Finding(

@@ -67,5 +67,5 @@ def check_shape(shape: tuple[int, ...]) -> None:
     """
     if len(shape) != 3 or shape[0] not in (1, 3) or min(shape[1:]) < 4:
         raise UserError(
-            f"Corruptions are for pictures of 1 or 3 channels and at least 4 x 4 pixels, [C, H, W], not {list(shape)}."
+            f"Corruptions are for images of 1 or 3 channels and at least 4 x 4 pixels, [C, H, W], not {list(shape)}."
         )

@@ -117,8 +117,8 @@ class PictureSuite:
         """
         if not isinstance(data, LazyData) or data.files is None:
             raise UserError(
-                f"The pictures in {shortened(folder)} are found by the file names of the clean ones, and {data.name} "
-                "has none; give the folder of the clean pictures as the data set."
+                f"The images in {shortened(folder)} are found by the file names of the clean ones, and {data.name} "
+                "has none; give the folder of the clean images as the data set."
             )
         for name in names:
             missing = [str(each) for each in SEVERITIES if not (folder / name / str(each)).is_dir()]
@@ -167,7 +167,7 @@ class PictureSuite:
         file = self.folder / cell.corruption / str(cell.severity) / clean.parent.name / clean.name
         if not file.is_file():
             raise UserError(
-                f"There is no picture {shortened(file)} for image {number} of {self.data.name}; copy it there, or use "
+                f"There is no image {shortened(file)} for image {number} of {self.data.name}; copy it there, or use "
                 "clean images that all have one."
             )
         return file

@@ -66,7 +66,7 @@ def other_corruptions(first: Contestant, second: Contestant) -> str:
     counts = [each.corruption_counts(first.corruption_names[-1]).set_index("sample") for each in (first, second)]
     shared = counts[0].index.intersection(counts[1].index)
     pixels = [part.loc[shared, "pixels"] for part in counts]
-    return "" if len(shared) and pixels[0].equals(pixels[1]) else "other pictures"
+    return "" if len(shared) and pixels[0].equals(pixels[1]) else "other images"
 
 
 def corruption_notes(models: Sequence[Contestant]) -> Iterator[str]:

@@ -39,7 +39,7 @@ DEFAULT_THREATS = {
 }
 NAMES = tuple(DEFAULT_THREATS)
 _FILES = (
-    f"pass a folder of pictures or of save_to_disk, a file ending in {', '.join(SUFFIXES)} or .tar, or FILE.py:NAME"
+    f"pass a folder of image files or of save_to_disk, a file ending in {', '.join(SUFFIXES)} or .tar, or FILE.py:NAME"
 )
 # What becomes of files that look like data.
 _OTHER_FILES = {
@@ -133,11 +133,11 @@ def _check_no_pictures(name: str, image_size: int | None, gray: bool) -> None:
     """Check that nothing is asked for that only folders of pictures can do."""
     if image_size is not None:
         raise UserError(
-            f"--image-size (image_size) is for folders of pictures; the size of {shortened(name)} is fixed, so leave "
-            "it out."
+            f"--image-size (image_size) is for folders of image files; the size of {shortened(name)} is fixed, so "
+            "leave it out."
         )
     if gray:
-        raise UserError(f"Only picture files can be read as gray; {shortened(name)} has the channels that it has.")
+        raise UserError(f"Only image files can be read as gray; {shortened(name)} has the channels that it has.")
 
 
 def _load_named(name: str, split: str, data_dir: Path | None, download: bool) -> Dataset:

@@ -27,8 +27,8 @@ def check_size(shape: Sequence[int], itemsize: int, key: str, path: Path) -> Non
     if math.prod(shape) * itemsize > limits.ARRAY_BYTES:
         raise UserError(
             f"The array {shortened(key)} in {shortened(path)} has the shape {shortened(list(shape))}, more than "
-            f"{limits.ARRAY_BYTES // limits.MIB:,} MiB; save fewer images, or use a folder of pictures, which are read "
-            "one by one."
+            f"{limits.ARRAY_BYTES // limits.MIB:,} MiB; save fewer images, or use a folder of image files, which are "
+            "read one by one."
         )
 
 

@@ -136,7 +136,7 @@ def _opened(file: IO[bytes], place: str) -> "Image":
 def _check_frames(picture: "Image", place: str) -> None:
     # A JPEG counts as one picture, because phones add small copies of it.
     if picture.format in _SEVERAL and getattr(picture, "is_animated", False):
-        raise UserError(f"{place} has several frames or pages; save one of them as a picture.")
+        raise UserError(f"{place} has several frames or pages; save one of them as an image.")
 
 
 def _eight_bits(picture: "Image", place: str) -> "Image":

@@ -50,7 +50,7 @@ def load_imagenet(data_dir: Path, split: str) -> LazyData:
     if not user_path(root).is_dir():
         raise UserError(
             f"There is no folder {shortened(root)}; pass --data-dir DIR such that {root.name} in it has one folder "
-            "of pictures for each of ImageNet's 1000 classes (it cannot be downloaded from here)."
+            "of image files for each of ImageNet's 1000 classes (it cannot be downloaded from here)."
         )
     found = find_pictures(root, allow_empty=True)
     # A label is the position of the folder in sorted order: if one is missing, all labels after it are wrong.
@@ -87,7 +87,7 @@ def _require_one_split(path: Path, split: str) -> None:
     if split != "test":
         raise UserError(
             f"{shortened(path)} has no folder for a split called {split!r}, only one sub-folder per class; leave out "
-            "the split to use all of its pictures."
+            "the split to use all of its images."
         )
 
 

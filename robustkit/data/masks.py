@@ -35,7 +35,7 @@ def load_mask(given: Mask | str | Path | Tensor | NDArray[Any]) -> Mask:
     if not path.is_file():
         if not str(given).strip():  # an empty text is no folder, although its path is the current one
             return Mask.of(str(given))
-        fix = "give a picture or an .npy file that exists, or patch:ROW,COLUMN,HEIGHT,WIDTH"
+        fix = "give an image or an .npy file that exists, or patch:ROW,COLUMN,HEIGHT,WIDTH"
         raise no_file(f"{shortened(given)!r} is not a mask", path, fix)
     if path.suffix.lower() == ".npy":
         return Mask.of(_array(path), path.name)

@@ -36,8 +36,8 @@ class _Budget:
         self.pictures, self.others = self.pictures + picture, self.others + (not picture)
         if self.others > self.pictures + limits.OTHER_FILES:
             raise UserError(
-                f"{shortened(self.root)} is not a folder of pictures: more than {limits.OTHER_FILES:,} other files lie "
-                "there; pass a folder with one sub-folder of pictures per class."
+                f"{shortened(self.root)} is not a folder of image files: more than {limits.OTHER_FILES:,} other files "
+                "lie there; pass a folder with one sub-folder of image files per class."
             )
         limits.require_at_most(f"The number of files in {shortened(self.root)}", self.pictures, limits.PICTURES)
 
@@ -56,15 +56,15 @@ def find_pictures(root: Path, *, allow_empty: bool) -> PictureFiles:
     classes = sorted(folders_in(root))
     limits.require_at_most(f"The number of sub-folders of {shortened(root)}", len(classes), limits.CLASSES)
     if not classes:
-        raise UserError(f"{shortened(root)} is not a folder of pictures: it needs one sub-folder per class.")
+        raise UserError(f"{shortened(root)} is not a folder of image files: it needs one sub-folder per class.")
     budget = _Budget(root)
     found = [sorted(_pictures_under(root / name, budget)) for name in classes]
     empty = [name for name, files in zip(classes, found, strict=True) if not files]
     if not any(found):
-        raise UserError(f"{shortened(root)} has no pictures in its class folders; put some there.")
+        raise UserError(f"{shortened(root)} has no images in its class folders; put some there.")
     if empty and not allow_empty:
         raise UserError(
-            f"{shortened(root)} is not a folder of pictures (no picture in {listed(empty)}); it needs one sub-folder "
+            f"{shortened(root)} is not a folder of image files (no image in {listed(empty)}); it needs one sub-folder "
             "per class."
         )
     files = tuple(Path(folder, name) for of_class in found for folder, name in of_class)
@@ -137,8 +137,8 @@ def _is_picture(entry: "os.DirEntry[str]") -> bool:
     suffix = Path(entry.name).suffix.lower()
     if suffix in _UNREAD:
         raise UserError(
-            f"{shortened(entry.path)} is a picture in a format that robustkit does not read ({suffix}); convert "
-            "pictures of this format, to PNG for example, or remove them."
+            f"{shortened(entry.path)} is an image in a format that robustkit does not read ({suffix}); convert "
+            "images of this format, to PNG for example, or remove them."
         )
     if suffix in SUFFIXES and not _holds(entry.is_file):
         raise UserError(f"{shortened(entry.path)} is not a regular file, so it cannot be read; remove it.")

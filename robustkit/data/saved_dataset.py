@@ -47,7 +47,7 @@ class TablePictures:
             raise UserError(f"{place} is empty; leave such rows out (filter).")
         content = cell.get("bytes") if isinstance(cell, Mapping) else None
         if not isinstance(content, bytes):
-            raise UserError(f"{place} is only a path; save the table with save_to_disk, which stores the pictures.")
+            raise UserError(f"{place} is only a path; save the table with save_to_disk, which stores the images.")
         if len(content) > limits.PICTURE_BYTES:
             raise UserError(f"{place} has {len(content):,} bytes; at most {limits.PICTURE_BYTES:,} are read.")
         return self.reader.read(io.BytesIO(content), place), self.labels[number]
@@ -96,7 +96,7 @@ def from_table(table: Any) -> LazyData:
     """
     if (table.format or {}).get("type") == "custom":
         raise UserError(
-            "This data set has a transform (set_transform), and pictures are read as they are stored; take it off "
+            "This data set has a transform (set_transform), and images are read as they are stored; take it off "
             "(reset_format), or give a list or a torch data set of (image, label) that uses it."
         )
     title, split = str(table.info.dataset_name or "dataset"), str(table.split or "test")
@@ -106,7 +106,7 @@ def from_table(table: Any) -> LazyData:
 def _of_table(table: Any, name: str, split: str, reader: PictureReader, origin: DatasetOrigin | None) -> LazyData:
     library = _library()
     features = table.features
-    picture = _column(name, features, library.Image, ("image", "img"), "pictures")
+    picture = _column(name, features, library.Image, ("image", "img"), "images")
     label = _column(name, features, library.ClassLabel, ("label", "labels"), "labels")
     if not len(table):
         raise empty(shortened(name))
@@ -153,7 +153,7 @@ def _column(name: str, features: Mapping[str, Any], kind: type, usual: tuple[str
     if not candidates and other is not None:
         raise UserError(
             f"The column {other!r} of {shortened(name)} is of the kind {type(features[other]).__name__}, and {what} "
-            f"are {kind.__name__}; store pictures in it, or give robustkit.evaluate arrays (x, y)."
+            f"are {kind.__name__}; store images in it, or give robustkit.evaluate arrays (x, y)."
         )
     if not candidates or (len(candidates) > 1 and not named):
         raise UserError(

@@ -70,9 +70,9 @@ def load_shards(name: str, split: str, reader: PictureReader) -> LazyData:
         for picture, label in samples_of(file):
             pictures.append(picture)
             labels.append(label)
-        limits.require_at_most(f"The number of pictures of {shortened(name)}", len(pictures), limits.PICTURES)
+        limits.require_at_most(f"The number of images of {shortened(name)}", len(pictures), limits.PICTURES)
     if not pictures:
-        raise UserError(f"{shortened(name)} has no pictures; each needs a label beside it, as KEY.jpg and KEY.cls.")
+        raise UserError(f"{shortened(name)} has no images; each needs a label beside it, as KEY.jpg and KEY.cls.")
     y = torch.tensor(labels, dtype=torch.int64, device="cpu")
     classes = checked_class_names(_class_names(files[0].parent), y, shortened(name))
     items = ShardedPictures(tuple(pictures), tuple(labels), reader)

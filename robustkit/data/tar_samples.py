@@ -51,7 +51,7 @@ def samples_of(shard: Path) -> list[tuple[TarMember, int]]:
         raise UserError(
             f"{shortened(shard)} is not a whole plain tar file ({reason}); unpack or copy it again."
         ) from None
-    for have, lack, what in ((pictures, labels, "label (.cls)"), (labels, pictures, "picture")):
+    for have, lack, what in ((pictures, labels, "label (.cls)"), (labels, pictures, "image")):
         missing = next((key for key in have if key not in lack), None)
         if missing is not None:
             raise UserError(
@@ -74,14 +74,12 @@ def _note(
     if info.name.startswith(("/", "\\")) or ".." in parts:
         raise UserError(f"{place} points outside of the tar file; rename it.")
     if not info.isreg() or info.issparse():
-        raise UserError(f"{place} is not a regular file; store the picture itself.")
+        raise UserError(f"{place} is not a regular file; store the image itself.")
     most = _LABEL if suffix == ".cls" else limits.PICTURE_BYTES
     if info.size > most:
         raise UserError(f"{place} has {info.size:,} bytes; at most {most:,} are read.")
     if key in (labels if suffix == ".cls" else pictures):
-        raise UserError(
-            f"{place} appears twice, or there are two pictures with this key; give each sample its own key."
-        )
+        raise UserError(f"{place} appears twice, or there are two images with this key; give each sample its own key.")
     if suffix == ".cls":
         labels[key] = _label(raw, member)
     else:

@@ -293,9 +293,7 @@ def _queried(
 def _require_pictures(name: str, images: Tensor, own: Tensor) -> None:
     """Refuse images that no server can be sent: its verdicts would be about others."""
     if not same_bits(images, own) or not bool(are_pictures(images).all()):
-        raise UserError(
-            f"{name} gets pictures of 8 bits, and these images are not of 8 bits; give float32 (x * 255).round() / 255."
-        )
+        raise UserError(f"{name} gets 8-bit images, and these have more levels; give float32 (x * 255).round() / 255.")
 
 
 def _warn(classifier: Classifier, session: Session, images: Tensor) -> None:

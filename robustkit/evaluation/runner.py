@@ -237,7 +237,7 @@ class ModelRun:
         data = self.evaluation.data
         if isinstance(data, EightBitImages) and data.changes(self.evaluation.ids[:READ_AT_ONCE]):
             self.log.warn(
-                f"A server gets pictures of 8 bits, and the images of {data.name} have more levels; every image of "
+                f"A server gets 8-bit images, and the images of {data.name} have more levels; every image of "
                 "this run is rounded to 256 levels first."
             )
 

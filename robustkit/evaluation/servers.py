@@ -41,7 +41,7 @@ def recorded_servers(evaluation: Evaluation, store: Store, out: Path | None, wat
             for name, count in counts.items():
                 watch.say(
                     f"{name}: {count['sent'] - before[name]:,} requests now, {count['sent']:,} in all, for "
-                    f"{count['answered']:,} pictures."
+                    f"{count['answered']:,} images."
                 )
 
 

@@ -109,7 +109,7 @@ def _wrong_picture(picture: Picture, parts: Iterable[Part]) -> Iterator[Contradi
             linf = float(column(part, "linf")[row])
             if not math.isclose(abs(change).max(), linf, rel_tol=1e-5, abs_tol=1e-7):
                 what = (
-                    f"the stored picture of image {picture.sample} under {picture.attack} has another distance than "
+                    f"the stored example of image {picture.sample} under {picture.attack} has another distance than "
                     "its row"
                 )
                 yield Contradiction(picture.model, what)

@@ -34,7 +34,7 @@ def different_pictures(store: Store) -> list[str]:
         return []
     name, severity, image = found
     return [
-        f"Models of this run were judged on other pictures of image {image} under {name} {severity}: the files, or the "
+        f"Models of this run were judged on other versions of image {image} under {name} {severity}: the files, or the "
         "libraries that made them, have changed; do not compare them."
     ]
 

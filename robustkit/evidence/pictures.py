@@ -30,7 +30,7 @@ def load_pictures(store: Store) -> list[Picture]:
         # Most attacks have pictures of the same images, which are kept once.
         x, x_adv = _pixels(record, images.setdefault(record.x, record.x)), _pixels(record, record.x_adv)
         if before is None or after is None or x is None or x_adv is None:
-            raise not_ours(store.folder, f"its picture of image {record.sample} does not fit")
+            raise not_ours(store.folder, f"its example of image {record.sample} does not fit")
         confident = (confidences.get(one) for one in ((record.model, *CLEAN_CELL, record.sample), key))
         pictures.append(Picture(*key, before.label, before.pred, after.adv_pred, x, x_adv, *confident))
     return pictures

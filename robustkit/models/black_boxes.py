@@ -66,7 +66,7 @@ def _file(request: ModelRequest) -> OnnxModel:
 def _server(request: ModelRequest) -> HttpModel:
     place, images = server_address(request.name).place, request.images
     if request.normalisation is not None:
-        raise UserError(f"{place} gets pictures and normalises them itself; leave out --mean and --std.")
+        raise UserError(f"{place} gets image files and normalises them itself; leave out --mean and --std.")
     if request.classes is None:
         raise UserError(f"{place} does not say how many classes it has; pass --num-classes.")
     names = () if images is None or images.data is None else images.data.class_names

@@ -58,7 +58,7 @@ def _with_other_channels(model: PixelModel, images: ImageSpec) -> str | None:
     """What to do where the model takes pictures of the data with another number of channels; None where not."""
     if not isinstance(images.data, LazyData):
         return None
-    channels, advice = (1, "read the pictures with --gray") if images.shape[0] == 3 else (3, "leave out --gray")
+    channels, advice = (1, "read the images with --gray") if images.shape[0] == 3 else (3, "leave out --gray")
     try:
         _on_black_images(model, (channels, *images.shape[1:]))
     except Exception:  # whatever a user's code raises

@@ -37,7 +37,7 @@ class Color(Rendered):
         super().check(shape)
         if shape[0] != 3:
             raise UserError(
-                f"The threat color needs pictures with 3 channels, and these have {shape[0]}; give another threat."
+                f"The threat color needs images with 3 channels, and these have {shape[0]}; give another threat."
             )
 
     def unit(self, like: Tensor) -> Tensor:

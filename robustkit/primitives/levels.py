@@ -48,7 +48,7 @@ def at_whole_levels(attack: A) -> A:
     levels = budget(norm, radius)
     if levels < 1:
         raise UserError(
-            f"{norm} {attack.eps} changes no value of a picture with 8 bits, whose steps are 1/255; take a larger eps."
+            f"{norm} {attack.eps} changes no value of an 8-bit image, whose steps are 1/255; take a larger eps."
         )
     if norm != "Linf" or radius == Fraction(int(levels), WHITE):
         return attack

@@ -83,7 +83,7 @@ class Mask:
         parts = _RECTANGLE.fullmatch(text.strip())
         if parts is None:
             raise UserError(
-                f"{shortened(text)!r} is not a mask; give a picture or an .npy file that exists, or "
+                f"{shortened(text)!r} is not a mask; give an image or an .npy file that exists, or "
                 "patch:ROW,COLUMN,HEIGHT,WIDTH."
             )
         rectangle = Rectangle(*map(int, parts.groups()))

@@ -46,7 +46,7 @@ class Recolor(Rendered):
         super().check(shape)
         if shape[0] not in (1, 3):
             raise UserError(
-                f"The threat {self.norm} needs pictures with 3 channels or 1, and these have {shape[0]}; "
+                f"The threat {self.norm} needs images with 3 channels or 1, and these have {shape[0]}; "
                 "give another threat."
             )
 

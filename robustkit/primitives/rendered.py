@@ -36,7 +36,7 @@ class Rendered(Ball):
     def check(self, shape: Sequence[int]) -> None:
         if len(shape) != 3:
             raise UserError(
-                f"The threat {self.norm} changes pictures [channels, height, width], and these inputs are "
+                f"The threat {self.norm} changes images [channels, height, width], and these inputs are "
                 f"{list(shape)}; take a norm for them."
             )
 

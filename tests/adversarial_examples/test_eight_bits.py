@@ -53,7 +53,7 @@ def test_distances_are_of_whole_levels(norm, expected):
 def test_linf_gets_a_whole_number_of_levels():
     assert [eps_of_levels("Linf", eps) for eps in ("0.1", "8/255", "minimum")] == ["25/255", "8/255", "minimum"]
     assert eps_of_levels("L2", "0.5") == "0.5"
-    with pytest.raises(UserError, match="8 bits"):
+    with pytest.raises(UserError, match="8-bit image"):
         eps_of_levels("Linf", "1/256")
 
 

@@ -150,7 +150,7 @@ def test_tensors_that_are_no_pictures_are_refused():
     x, y = data(2)
     with serving() as server:
         model = robustkit.HttpModel(server.url, num_classes=10)
-        with pytest.raises(UserError, match="8 bits"):
+        with pytest.raises(UserError, match="8-bit images"):
             robustkit.attack(model, x, y, "square:queries=5", eps="0.2")
         found = robustkit.attack(model, (x * 255).round() / 255, y, "square:queries=5", eps="0.2")
 

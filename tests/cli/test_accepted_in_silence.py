@@ -114,7 +114,7 @@ def test_no_command_drops_one_of_two_values(words, robustkit):
 
 def test_a_flag_may_be_repeated(robustkit):
     assert robustkit(*SMALL, "-q", "--plan", "--plan").status == 0
-    refused(robustkit("attack", "--quiet", "-q"), "No picture is given")
+    refused(robustkit("attack", "--quiet", "-q"), "No image is given")
 
 
 ONLY_FOR_OTHER_DATA = {

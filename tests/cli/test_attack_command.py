@@ -233,7 +233,7 @@ def net():
     return nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten(), nn.Linear(128, 10))
 """
 HOSTILE = {
-    "no input": ((), ["no picture"]),
+    "no input": ((), ["no image"]),
     "a missing file": (("photo/0.png",), ["photo"]),
     "no picture": (("net.py",), ["net.py", "format"]),
     "a truncated picture": (("cut.png",), ["cut.png", "decoded"]),
@@ -249,10 +249,10 @@ HOSTILE = {
     "floats in a folder": (("photos", "--format", "safetensors"), ["made.safetensors"]),
     "pictures of another size than a gray model's": (
         ("-m", "gray.py:net", "large.png"),
-        ["(1x32x32)", "mat1 and mat2", "resize the pictures"],
+        ["(1x32x32)", "mat1 and mat2", "resize the images"],
     ),
-    "gray pictures of no data": (("photos", "--gray"), ["--gray is about the pictures of --dataset"]),
-    "gray images of published data": (("photos", "-d", "cifar10", "--gray"), ["Only picture files", "cifar10"]),
+    "gray pictures of no data": (("photos", "--gray"), ["--gray is about the images of --dataset"]),
+    "gray images of published data": (("photos", "-d", "cifar10", "--gray"), ["Only image files", "cifar10"]),
     "an animated PNG": (("moving.png",), ["moving.png has several frames or pages"]),
     "a TIFF of two pages": (("pages.tif",), ["pages.tif has several frames or pages"]),
     "pictures of two sizes": (("photos/0.png", "wide.png"), ["differ in size"]),
@@ -283,7 +283,7 @@ def test_a_gray_network_has_a_folder_of_pictures_as_its_data(robustkit, place):
     (place / "gray.py").write_text(GRAY)
     words = ("attack", "sorted", "-m", "gray.py:net", "-d", "sorted", "--eps", "0.5")
 
-    refused(robustkit(*words), "channels", "read the pictures with --gray")
+    refused(robustkit(*words), "channels", "read the images with --gray")
     assert robustkit(*words, "--gray").status == 0
 
 

@@ -255,7 +255,7 @@ def test_corrupted_images_are_judged_again(place, robustkit):
     assert "corrupted image" in printed.out
 
     edited(place / "corrupted", "UPDATE corrupted SET pixels = pixels + 1")
-    assert "60 corrupted pictures differ" in robustkit("verify", "corrupted", *MODEL, *DATA).out
+    assert "60 corrupted images differ" in robustkit("verify", "corrupted", *MODEL, *DATA).out
 
 
 def test_a_run_of_a_server_is_judged_again_on_its_rounded_images(robustkit, monkeypatch):

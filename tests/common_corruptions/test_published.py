@@ -116,7 +116,7 @@ def test_broken_files_and_missing_severities_are_refused_in_one_line(tmp_path):
     pictures = photographs(tmp_path / "of pictures")
     clean = load_dataset(str(tmp_path / "of pictures" / "clean"))
     (pictures / "fog" / "2" / "n1" / "b.png").unlink()
-    with pytest.raises(UserError, match=r"no picture .*b\.png for image 1"):
+    with pytest.raises(UserError, match=r"no image .*b\.png for image 1"):
         corruption_suite([pictures], clean, 0).described()
     (pictures / "fog" / "5").rename(tmp_path / "away")
     with pytest.raises(UserError, match="no folder for severity 5"):

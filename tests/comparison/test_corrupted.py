@@ -47,7 +47,7 @@ def test_a_model_is_not_told_apart_from_itself(one):
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"), [({"seed": 1}, "other pictures"), ({"severities": [1]}, "other corruptions or severities")]
+    ("changes", "why"), [({"seed": 1}, "other images"), ({"severities": [1]}, "other corruptions or severities")]
 )
 def test_other_corrupted_images_are_not_compared(changes, why, one):
     others = run_of(cnn(), "cnn", **changes)

@@ -74,7 +74,7 @@ def test_what_holds_no_pictures_cannot_be_read_as_gray(tmp_path):
     np.savez(tmp_path / "own.npz", x=np.zeros((2, 3, 4, 4), np.uint8), y=np.array([0, 1]))
 
     for name in ("digits", str(tmp_path / "own.npz")):
-        with pytest.raises(UserError, match="Only picture files can be read as gray"):
+        with pytest.raises(UserError, match="Only image files can be read as gray"):
             load_dataset(name, gray=True)
 
 
@@ -93,7 +93,7 @@ def test_a_picture_of_a_kind_that_is_not_read_is_not_left_out_in_silence(tmp_pat
     picture(tmp_path / "cat" / "0.png")
     (tmp_path / "cat" / name).write_bytes(b"")
 
-    with pytest.raises(UserError, match=rf"{name} is a picture in a format that robustkit does not read.*convert"):
+    with pytest.raises(UserError, match=rf"{name} is an image in a format that robustkit does not read.*convert"):
         load_dataset(str(tmp_path))
 
 

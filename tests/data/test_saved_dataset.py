@@ -95,14 +95,14 @@ TABLES = {
     "a transform": (lambda: table([0]).with_transform(lambda rows: rows), r"has a transform \(set_transform\)"),
     "an array for a picture": (
         lambda: datasets.Dataset.from_dict({"image": [[[1, 2]]], "label": [0]}),
-        "The column 'image' of dataset is of the kind List, and pictures are Image; store pictures",
+        "The column 'image' of dataset is of the kind List, and images are Image; store images",
     ),
     "two columns of labels": (
         lambda: table([0], fine=[1]).rename_column("label", "coarse").cast_column("fine", datasets.ClassLabel(2)),
         "2 columns of labels .coarse, fine.",
     ),
     "no labels": (lambda: table([0]).remove_columns("label"), "0 columns of labels .image."),
-    "no pictures": (lambda: table([0], more=[1]).remove_columns("image"), "0 columns of pictures"),
+    "no pictures": (lambda: table([0], more=[1]).remove_columns("image"), "0 columns of images"),
     "nothing": (lambda: table([]), "is empty"),
 }
 

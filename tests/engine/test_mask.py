@@ -108,7 +108,7 @@ def test_one_mask_has_one_name_whatever_it_is_given_as(tmp_path):
         (-CROSS.astype(int), "has two values"),
         (np.where(CROSS, np.inf, 0), "has two values"),
         ([[1, 0], [1]], "cannot be read as one"),
-        ("nowhere.png", "'nowhere.png' is not a mask; give a picture or an .npy file that exists"),
+        ("nowhere.png", "'nowhere.png' is not a mask; give an image or an .npy file that exists"),
         ("patch:1,2,3", "is not a mask"),
     ],
 )

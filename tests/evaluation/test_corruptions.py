@@ -167,7 +167,7 @@ def test_two_models_that_saw_other_pictures_are_said_to_have(tmp_path):
         opened.execute("UPDATE corrupted SET pixels = 1 WHERE model = 'constant' AND severity = 5")
     opened.close()
 
-    assert any("other pictures" in warning for warning in robustkit.load_run(tmp_path).manifest["warnings"])
+    assert any("other versions" in warning for warning in robustkit.load_run(tmp_path).manifest["warnings"])
 
 
 def test_rows_of_another_type_are_refused(tmp_path):

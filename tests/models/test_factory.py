@@ -231,7 +231,7 @@ def test_a_class_is_called_and_an_instance_is_used_as_it_is():
 
 @pytest.mark.parametrize(
     ("network", "gray", "advice"),
-    [("one", False, "read the pictures with --gray"), ("three", True, "leave out --gray")],
+    [("one", False, "read the images with --gray"), ("three", True, "leave out --gray")],
 )
 def test_pictures_with_other_channels_than_the_network_takes_name_the_option(network, gray, advice):
     Path("own.py").write_text(

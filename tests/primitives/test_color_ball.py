@@ -51,5 +51,5 @@ def test_the_gradient_is_that_of_finite_differences():
 
 
 def test_grey_pictures_are_refused_in_one_line():
-    with pytest.raises(UserError, match="The threat color needs pictures with 3 channels, and these have 1"):
+    with pytest.raises(UserError, match="The threat color needs images with 3 channels, and these have 1"):
         Color(0.5).check((1, 8, 8))

@@ -118,7 +118,7 @@ def test_judged_parameters_lie_within_the_radius_without_a_tolerance(eps, dtype)
 
 
 def test_vectors_are_refused_in_one_line():
-    with pytest.raises(UserError, match=r"The threat rotation changes pictures .* these inputs are \[12\]"):
+    with pytest.raises(UserError, match=r"The threat rotation changes images .* these inputs are \[12\]"):
         Rotation(30.0).check((12,))
 
 
