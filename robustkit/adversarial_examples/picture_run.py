@@ -34,7 +34,7 @@ class PictureResult(NamedTuple):
     source: Path
     file: str  # its adversarial example; empty unless the attack succeeded
     label: str
-    predicted_label: bool  # whether the label is the model's own prediction
+    label_is_prediction: bool  # whether the label is the model's own prediction
     confidence: float | None  # of the label, before; None of a model that answers with labels only
     prediction: str  # at the adversarial example, or at the last point that was tried
     prediction_confidence: float | None
@@ -143,7 +143,7 @@ class PictureRun:
             source=self.data.files[number],
             file="" if kept is None else f"{name}.png",
             label=self.classes.text(label),
-            predicted_label=self.labels[number] is None,
+            label_is_prediction=self.labels[number] is None,
             confidence=tried.clean.confidence(row, label),
             prediction=self.classes.text(answer),
             prediction_confidence=last.confidence(row, answer) if kept is None else kept.confidence,
