@@ -23,6 +23,7 @@ from .training import TrainingInputs, model_of, training_inputs
 if TYPE_CHECKING:
     from robustkit.data import Dataset
     from robustkit.evaluation.threats import Threat
+    from robustkit.host.bars import Bars
     from robustkit.models import PixelModel
 
     from .wings import defenses
@@ -71,7 +72,7 @@ def _work(options: dict[str, Any], team: "defenses.Team") -> None:
     with Bars(options["quiet"] or not team.first) as bars:
         # One process per machine trains or downloads the model; the others read it from the cache.
         model = team.in_turn(
-            lambda leads: model_of({**options, "retrain": options["retrain"] and leads}, test, bars)
+            lambda leads: _trainable({**options, "retrain": options["retrain"] and leads}, test, bars)
         ).to(team.device)
         before = copy.deepcopy(model)
         tuned = defenses.finetune(
@@ -95,6 +96,19 @@ def _inputs(options: dict[str, Any], test: "Dataset") -> TrainingInputs:
     inputs = training_inputs(options, test)
     plan(options["attacks"], [inputs.threat])
     return inputs
+
+
+def _trainable(options: dict[str, Any], test: "Dataset", bars: "Bars") -> "PixelModel":
+    """The model of the options, if it can be loaded again with the weights that the training finds."""
+    from robustkit.models.programs import is_from_file
+
+    model = model_of(options, test, bars)
+    if is_from_file(model.network):
+        raise UserError(
+            f"{options['model']} holds code and weights in one, and no other weights can be loaded into it; fine-tune "
+            "the module that it was saved from: --model FILE.py:NAME --weights FILE."
+        )
+    return model
 
 
 def _store(options: dict[str, Any], model: "PixelModel", tuned: "defenses.Tuned") -> None:
@@ -169,6 +183,6 @@ def _print_plan(options: dict[str, Any]) -> None:
 
     train, val, test, recipe, threat = _inputs(options, data_of(options))
     with Bars(options["quiet"]) as bars:
-        model = model_of(options, test, bars)
+        model = _trainable(options, test, bars)
     defenses.checked_recipe(model, train, val, recipe, eps=threat.eps_text, norm=threat.norm)
     echo(defenses.explain(model, train, recipe, eps=threat.eps_text, norm=threat.norm, held_out=len(val)))

@@ -2,15 +2,17 @@
 
 import json
 import shlex
+import warnings
 
 import pandas as pd
 import pytest
+import torch
 from robustkit.defenses.training.tensor_file import read_tensors
 from safetensors import safe_open
 
 from tests.cli.conftest import save_splits, without
 from tests.cli.test_bad_input import refused
-from tests.small import data
+from tests.small import data, linear
 
 TUNE = (
     "finetune", "-q", "-m", "net.py:factory", "--eps", "0.1", "--preset", "fast", "-a", "fgsm",
@@ -238,3 +240,12 @@ def test_the_plan_of_a_training_with_one_class_is_refused_as_the_training_is(rob
 
     for plan in ((), ("--plan",)):
         refused(robustkit(*TUNE, "-d", "one.npz", *plan), "All training images are of class 3")
+
+
+@pytest.mark.parametrize("plan", [[], ["--plan"]])
+def test_a_saved_network_is_not_trained_as_no_weights_can_be_loaded_into_it(robustkit, place, plan):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that TorchScript will go
+        torch.jit.save(torch.jit.trace(linear(), torch.zeros(2, 1, 8, 8)), place / "net.pt")
+
+    refused(robustkit("finetune", "-m", "net.pt", "--eps", "0.1", "-q", *plan), "the module", "--model FILE.py:NAME")
