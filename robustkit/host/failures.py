@@ -93,17 +93,34 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _blamed(error: BaseException) -> CodePlace | Literal["model"] | None:
-    """Who called what failed: the innermost frame that belongs to no library decides."""
+    """Who called what failed: the innermost frame that belongs to no library decides.
+
+    Where that is ours, and code of the user that we called has called it, such as an attack's `step` a projection, what
+    failed is most likely what it was given.
+    """
     in_model = False
-    for frame, line in _frames(error):
+    frames = _frames(error)
+    for number, (frame, line) in enumerate(frames):
         owner = _owner(frame)
         if owner == "user":
             return CodePlace(frame.f_code.co_filename, line, frame.f_code.co_name)
         if owner == "library":
             in_model = in_model or _calls_a_module(frame)
         elif not _hands_on(frame):
-            break
+            return "model" if in_model else _called_back(frames[number:])
     return "model" if in_model else None
+
+
+def _called_back(frames: list[tuple[FrameType, int]]) -> CodePlace | None:
+    """The innermost line of the user's code that frames of ours called; None if there is none."""
+    places: list[CodePlace] = []
+    for frame, line in frames:
+        owner = _owner(frame)
+        if owner == "user":
+            places.append(CodePlace(frame.f_code.co_filename, line, frame.f_code.co_name))
+        elif owner == "robustkit" and places:
+            return places[0]
+    return None
 
 
 def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
