@@ -6,10 +6,31 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from robustkit.primitives.protocol import MultiGradientSeen, Seen
+from robustkit.errors import UserError
+from robustkit.primitives.protocol import Attack, MultiGradientSeen, Seen, State
 from robustkit.primitives.rows import Rows
 
 Ask = Callable[[Tensor, int], Seen]  # the answers to the rows of these numbers `[n]`, with so many gradients each
+
+
+def gradients_read(attack: Attack, state: State) -> Tensor:
+    """`[B]` int64: how many gradients the attack reads at each row's query.
+
+    Raises:
+        UserError: an attack of the user's own does not say, or returns something else.
+    """
+    counts: object = attack.gradients_read(state)
+    if (
+        not isinstance(counts, Tensor)
+        or counts.shape != state.queries.shape
+        or counts.dtype != torch.int64
+        or bool((counts < 0).any())
+    ):
+        raise UserError(
+            f"{type(attack).__name__}.gradients_read must return [{len(state)}] of int64, 0 or more for each image, "
+            "such as (state.queries > 0).long()."
+        )
+    return counts
 
 
 def answered_by_count(counts: Tensor, ask: Ask, query: Tensor) -> Seen:

@@ -15,7 +15,7 @@ from robustkit.classifier.input_format import InputFormat
 from robustkit.classifier.logits import of_probabilities
 from robustkit.classifier.metered import Metered
 from robustkit.classifier.oracle import Look, Oracle, PointVerdicts
-from robustkit.classifier.read_gradients import answered_by_count
+from robustkit.classifier.read_gradients import answered_by_count, gradients_read
 from robustkit.classifier.reference import PassCount, Reference
 from robustkit.classifier.repeatability import Repeatability
 from robustkit.classifier.search import Search
@@ -105,7 +105,7 @@ class Session:
             seen = self.oracle.query(attack, state.take(padded(rows, size)), most=most)
             return seen.take(self.sizes.numbers(len(rows), rows.device))
 
-        return answered_by_count(attack.gradients_read(state), ask, state.query)
+        return answered_by_count(gradients_read(attack, state), ask, state.query)
 
     def logits(self, points: Tensor) -> Tensor:
         """Logits `[n, K]` of the unmodified network at points `[n, *S]`, one forward each."""

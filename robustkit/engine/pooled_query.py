@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.oracle import Plain
-from robustkit.classifier.read_gradients import answered_by_count
+from robustkit.classifier.read_gradients import answered_by_count, gradients_read
 from robustkit.classifier.session import Session
 from robustkit.engine.ahead import GuessedBatch
 from robustkit.primitives.mask import Mask
@@ -91,7 +91,7 @@ def answered_together(session: Session, parts: Sequence[MaskQueries], slots: int
 
 def _read(parts: Sequence[MaskQueries]) -> Tensor:
     """`[B]` how many gradients of each row in flight are read."""
-    return torch.cat([part.attack.gradients_read(part.state)[part.rows] for part in parts])
+    return torch.cat([gradients_read(part.attack, part.state)[part.rows] for part in parts])
 
 
 def _pooled(number: int, part: MaskQueries) -> PooledState:

@@ -15,6 +15,7 @@ import torch
 
 from robustkit.classifier.growth import Growth
 from robustkit.classifier.oracle import Plain
+from robustkit.classifier.read_gradients import gradients_read
 from robustkit.classifier.session import Session
 from robustkit.engine.ahead import GuessedBatch, QueriesAhead
 from robustkit.engine.candidates import Candidates
@@ -284,7 +285,7 @@ class Scheduler:
         """Count the answers of each trial in flight, which are some rows of `seen`, to the queries of `queried`."""
         backwards = [seen.backwards] * len(seen)
         if not self.attack.reads_all_gradients:
-            backwards = self.attack.gradients_read(queried).clamp(max=seen.backwards).tolist()
+            backwards = gradients_read(self.attack, queried).clamp(max=seen.backwards).tolist()
         without_gradient = self.slots.without_gradient(self.attack, live, answers, queried, seen)
         forwards = self.queried.oracle.cost.query
         for trial, rows in zip(self.slots.of(live), answers, strict=True):

@@ -282,7 +282,10 @@ class Attack(CheckedFields, ABC):
 
         A query with 0 is one forward pass. Of several objectives the first ones are differentiated.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say which gradients it reads.")
+        raise UserError(
+            f"{type(self).__name__} sets reads_all_gradients = False and does not say which it reads; define "
+            "gradients_read(state)."
+        )
 
     def guess(self, state: State, steps: Tensor) -> State:
         """The states that probably follow, whatever the answers; only asked if `guesses` is true.

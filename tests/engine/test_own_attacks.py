@@ -250,6 +250,45 @@ def test_many_radii_of_one_image_are_no_trial_without_end():
     assert (result.forwards > 2 * 10 + 10).any()
 
 
+@dataclass(frozen=True)
+class Silent(PGD):
+    reads_all_gradients = False
+
+
+@dataclass(frozen=True)
+class Owing(PGD):
+    """Its negative counts went into the evidence, which could not be read afterwards."""
+
+    reads_all_gradients = False
+
+    def gradients_read(self, state):
+        return torch.full_like(state.queries, -1)
+
+
+@dataclass(frozen=True)
+class Single(PGD):
+    reads_all_gradients = False
+
+    def gradients_read(self, state):
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (Silent, "Silent sets reads_all_gradients = False and does not say which it reads; define gradients_read"),
+        (Owing, r"Owing.gradients_read must return \[[0-9]+\] of int64, 0 or more for each image"),
+        (Single, r"Single.gradients_read must return \[[0-9]+\] of int64, 0 or more for each image"),
+    ],
+)
+@pytest.mark.parametrize("run_by", [attack, evaluated])
+def test_how_many_gradients_are_read_is_a_count_for_each_image(kind, sentence, run_by):
+    made = problem("mlp", 1, 8, 8, count=4)
+
+    with pytest.raises(UserError, match=sentence):
+        run_by(made.model, made.x, made.y, kind(0.1))
+
+
 @pytest.mark.parametrize(("spoilt", "sentence"), [(0, "init"), (2, "step, in step 2,"), (3, "step, in step 3,")])
 def test_a_query_that_is_nan_is_the_mistake_of_the_attack(spoilt, sentence):
     made = problem("mlp", 1, 8, 8, count=4)
