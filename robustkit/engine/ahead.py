@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from robustkit.classifier.batch_sizes import BatchSizes
-from robustkit.engine.own_attacks import stepped
+from robustkit.engine.own_attacks import guessed, stepped
 from robustkit.primitives.protocol import Attack, Seen, State
 from robustkit.primitives.rows import Rows, padded
 
@@ -61,7 +61,7 @@ class QueriesAhead:
             return None
         true, numbers = state.take(live), self.sizes.numbers(count, device)
         steps = torch.arange(1, depth, device=device).repeat_interleave(count)
-        rows = Rows.cat([true, self.attack.guess(true.take(numbers.repeat(depth - 1)), steps)])
+        rows = Rows.cat([true, guessed(self.attack, true.take(numbers.repeat(depth - 1)), steps)])
         size = self.sizes.fit(len(rows), max(most, len(state)), self.attack.sees)
         return GuessedBatch(rows.take(padded(self.sizes.numbers(len(rows), device), size)), count, depth)
 

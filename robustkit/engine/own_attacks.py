@@ -21,6 +21,7 @@ def begun(attack: Attack, trials: Trials) -> State:
     versions = _versions(trials)
     like = None if attack.ball.renders else trials.x
     state = _checked(attack, attack.init(trials), "init", trials, like)
+    _require_same(attack, "init", state.trial, trials)
     _require_unwritten(attack, "init", versions, trials)
     return state
 
@@ -45,7 +46,20 @@ def stepped(attack: Attack, state: State, seen: Seen) -> State:
     """
     versions = _versions(state, seen)
     after = _checked(attack, attack.step(state, seen), "step", state.trial, state.query)
+    _require_same(attack, "step", after.trial, state.trial)
     _require_unwritten(attack, "step", versions, state, seen)
+    return after
+
+
+def guessed(attack: Attack, state: State, steps: Tensor) -> State:
+    """The states that the attack expects after so many answers `[B]`. Wrong ones cost time and change nothing.
+
+    Raises:
+        UserError: `guess` returned something that does not fit, or wrote into the state.
+    """
+    versions = _versions(state)
+    after = _checked(attack, attack.guess(state, steps), "guess", state.trial, state.query)
+    _require_unwritten(attack, "guess", versions, state)
     return after
 
 
@@ -66,8 +80,6 @@ def _checked(attack: Attack, state: object, function: str, trials: Trials, like:
             raise UserError(f"{name} must return a State on {device}, not `{field}` on {tensor.device}.")
         if tensor.requires_grad:
             raise UserError(f"{name}: `{field}` of its State requires a gradient; return {field}.detach().")
-    if state.trial is not trials:
-        _require_same(name, state.trial, trials)
     _require_kinds(name, state, count, like)
     return state
 
@@ -82,11 +94,14 @@ def _require_kinds(name: str, state: State, count: int, like: Tensor | None) -> 
         )
 
 
-def _require_same(name: str, returned: Trials, given: Trials) -> None:
+def _require_same(attack: Attack, function: str, returned: Trials, given: Trials) -> None:
     """Check that an attack did not move the clean images, around which its points are projected."""
+    if returned is given:
+        return
     pairs = zip(given.tensors(), returned.tensors(), strict=True)
     for (field, before), (_, after) in pairs:
         if before is not after and not torch.equal(before, after):
+            name = f"{type(attack).__name__}.{function}"
             raise UserError(f"{name} must leave `trial.{field}` of its State as it is; only robustkit sets it.")
 
 

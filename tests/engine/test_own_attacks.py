@@ -251,6 +251,36 @@ def test_many_radii_of_one_image_are_no_trial_without_end():
 
 
 @dataclass(frozen=True)
+class Guessless(NES):
+    guesses = True
+
+    def guess(self, state, steps):
+        return None
+
+
+@dataclass(frozen=True)
+class Halving(NES):
+    guesses = True
+
+    def guess(self, state, steps):
+        return replace(state, query=state.query[:1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (Guessless, "Guessless.guess must return a State, not NoneType"),
+        (Halving, r"Halving.guess must return a State of [0-9]+ rows, not of 1 in `query`"),
+    ],
+)
+def test_a_guess_that_is_no_state_of_all_rows_is_a_sentence(kind, sentence):
+    made = problem("mlp", 1, 8, 8, count=1)
+
+    with pytest.raises(UserError, match=sentence):
+        attack(made.model, made.x, made.y, kind(1e-4, queries=40))
+
+
+@dataclass(frozen=True)
 class Silent(PGD):
     reads_all_gradients = False
 
