@@ -375,11 +375,14 @@ def cost_of(attack: Attack) -> TrialCost:
     """What an attack declares as its cost.
 
     Raises:
-        UserError: it is no `TrialCost`, in an attack of the user's own.
+        UserError: it is no `TrialCost` of whole numbers, in an attack of the user's own.
     """
     cost: object = attack.cost
     if not isinstance(cost, TrialCost):
         raise UserError(f"{type(attack).__name__}.cost must be a property that returns a TrialCost, not {cost!r}.")
+    passes: tuple[object, ...] = (cost.forwards, cost.backwards)
+    if not all(isinstance(each, int) and each >= 0 for each in passes):
+        raise UserError(f"{type(attack).__name__}.cost must count passes in whole numbers, not {cost!r}.")
     return cost
 
 

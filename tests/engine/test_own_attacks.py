@@ -9,6 +9,7 @@ from robustkit.attacks import NES, PGD, DeepFool
 from robustkit import UserError, attack, evaluate
 from robustkit.classifier.classifier import Classifier
 from robustkit.engine.scheduler import run
+from robustkit.primitives.protocol import TrialCost
 from robustkit.primitives.rows import along
 from tests.problems import jobs_of, problem
 
@@ -372,6 +373,31 @@ def test_a_cost_is_a_trial_cost(run_by):
 
     with pytest.raises(UserError, match=r"Priceless.cost must be a property that returns a TrialCost, not 3"):
         run_by(made.model, made.x, made.y, Priceless(0.1))
+
+
+@dataclass(frozen=True)
+class Unknown(PGD):
+    @property
+    def cost(self):
+        return TrialCost(None, None)
+
+
+@dataclass(frozen=True)
+class Earning(PGD):
+    """Its trials had "not ended after 1 queries"."""
+
+    @property
+    def cost(self):
+        return TrialCost(-5, 0)
+
+
+@pytest.mark.parametrize("kind", [Unknown, Earning])
+@pytest.mark.parametrize("run_by", [attack, evaluated])
+def test_a_cost_is_counted_in_whole_numbers(kind, run_by):
+    made = problem("mlp", 1, 8, 8, count=4)
+
+    with pytest.raises(UserError, match=rf"{kind.__name__}.cost must count passes in whole numbers, not TrialCost"):
+        run_by(made.model, made.x, made.y, kind(0.1))
 
 
 class Undeclared(PGD):
