@@ -24,6 +24,7 @@ from robustkit.primitives.protocol import (
     Seen,
     State,
 )
+from robustkit.primitives.rows import version
 
 Forward = Callable[[Tensor], Tensor]
 Hooks = Callable[[], AbstractContextManager[object]]
@@ -77,7 +78,7 @@ def answered(
         logits = forward(_rendered(attack, state, query))
         if isinstance(attack, MultiGradientAttack):
             return _several(attack, state, query, logits, label_of, most)
-        loss = _checked(attack, objective(logits), logits)
+        loss = _values(attack, objective, logits)
         grad = _gradients(loss, [query])[0]
     return Seen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous())
 
@@ -90,7 +91,7 @@ def _rendered(attack: Attack, state: State, query: Tensor) -> Tensor:
 def _several(
     attack: MultiGradientAttack, state: State, query: Tensor, logits: Tensor, label_of: LabelOf, most: int | None
 ) -> MultiGradientSeen:
-    losses = _checked(attack, attack.objectives(logits, state.trial), logits, "objectives")
+    losses = _values(attack, lambda each: attack.objectives(each, state.trial), logits, "objectives")
     columns = losses.unbind(1)[:most]
     grads = torch.stack([_gradients(loss, [query], retain=loss is not columns[-1])[0] for loss in columns], 1)
     losses = losses.detach()
@@ -104,8 +105,9 @@ def _features(
     with Trace(network, [layer], grad=True, detach=False) as trace:
         logits = forward(_rendered(attack, state, query))
         features = trace[layer].output
-        loss = attack.feature_objective(logits, features, state)
-        loss = _checked(attack, loss, logits, "feature_objective")
+        loss = _values(
+            attack, lambda each: attack.feature_objective(each, features, state), logits, "feature_objective"
+        )
         # The edge, not the tensor: a later layer may have written into it.
         grad, inner = _gradients(loss, [query, trace[layer].last.edge])
     inner = torch.zeros_like(features) if inner is None else inner
@@ -119,8 +121,9 @@ def _perceived(
     with attack.features.watching() as reading:
         logits = forward(query)
         features = reading(query)
-        loss = attack.perceptual_objective(logits, features, state)
-        loss = _checked(attack, loss, logits, "perceptual_objective")
+        loss = _values(
+            attack, lambda each: attack.perceptual_objective(each, features, state), logits, "perceptual_objective"
+        )
         grad = _gradients(loss, [query])[0]
     return PerceptualSeen(label_of(logits), logits.detach(), loss.detach(), grad.contiguous(), features.detach())
 
@@ -132,20 +135,29 @@ def _scores(attack: Attack, state: State, forward: Forward, label_of: LabelOf, o
     if attack.sees == "labels":
         return Seen(label, nothing, logits.new_zeros(len(state)), nothing)
     if isinstance(attack, MultiGradientAttack):
-        losses = _checked(attack, attack.objectives(logits, state.trial), logits, "objectives")
+        losses = _values(attack, lambda each: attack.objectives(each, state.trial), logits, "objectives")
         query = state.query
         grads = query.new_zeros(len(query), 0, *query.shape[1:])
         return MultiGradientSeen(label, logits, losses[:, 0], nothing, losses, grads)
-    return Seen(label, logits, _checked(attack, objective(logits), logits), nothing)
+    return Seen(label, logits, _values(attack, objective, logits), nothing)
 
 
-def _checked(attack: Attack, values: Any, logits: Tensor, function: str = "objective") -> Tensor:
-    """`[B]` what an attack's objective returned for logits `[B, K]`, or `[B, C]` its objectives.
+def _values(
+    attack: Attack, objective: Callable[[Tensor], Any], logits: Tensor, function: str = "objective"
+) -> Tensor:  # fmt: skip
+    """`[B]` what an attack's objective returns for logits `[B, K]`, or `[B, C]` its objectives.
 
     Raises:
-        UserError: it is no float for each row, or NaN where the logits are not. An attack of the user's own would be
-            weaker for it, silently. (On a GPU, NaN is not looked for: the host would have to wait.)
+        UserError: it is no float for each row, or NaN where the logits are not, or it writes into the logits, from
+            which the label is read afterwards. An attack of the user's own would be weaker for it, silently. (On a
+            GPU, NaN is not looked for: the host would have to wait.)
     """
+    before, values = version(logits), objective(logits)
+    if version(logits) != before:
+        raise UserError(
+            f"{type(attack).__name__}.{function} writes into the logits that it was given; make a new tensor, such as "
+            "logits.clone()."
+        )
     name, rows, axes = f"{type(attack).__name__}.{function}", len(logits), 1 + (function == "objectives")
     wanted = f"[{rows}] floats, one for each image" if axes == 1 else f"[{rows}, C] floats, some for each image"
     if not isinstance(values, Tensor):

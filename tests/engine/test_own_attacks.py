@@ -209,9 +209,26 @@ class Summed(DeepFool):
         return super().objectives(logits, trials).sum(1)
 
 
+@dataclass(frozen=True)
+class Emptying(PGD):
+    """Its points got the label 0, whatever the network answered."""
+
+    def objective(self, logits, trials):
+        return logits.zero_()[:, 0]
+
+
+@dataclass(frozen=True)
+class Excluding(NES):
+    def objective(self, logits, trials):
+        label = logits.gather(1, trials.y.unsqueeze(1)).squeeze(1)
+        return logits.scatter_(1, trials.y.unsqueeze(1), -torch.inf).amax(1) - label
+
+
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
+        (Emptying, r"Emptying.objective writes into the logits that it was given; make a new tensor"),
+        (Excluding, r"Excluding.objective writes into the logits"),
         (Averaging, r"Averaging.objective must return \[[0-9]+\] floats, one for each image, not \[\] of float32"),
         (Shortening, r"Shortening.objective must return .*, not \[1\] of float32"),
         (Columns, r"Columns.objective must return .*, not \[[0-9]+, 1\] of float32"),
