@@ -165,6 +165,12 @@ def _values(
     if values.dim() != axes or len(values) != rows or not values.is_floating_point():
         found = f"{list(values.shape)} of {values.dtype}".replace("torch.", "")
         raise UserError(f"{name} must return {wanted}, not {found}; {_remedy(values, axes, rows)}.")
+    # Some objectives of attacks on features read no logits.
+    if function in ("objective", "objectives") and logits.requires_grad and not values.requires_grad:
+        raise UserError(
+            f"{name} does not depend on the logits as autograd sees it; leave out detach, no_grad, argmax and "
+            "comparisons."
+        )
     if values.device.type == "cpu" and _hides_nan(values.detach(), logits.detach()):
         raise UserError(
             f"{name} returned NaN for finite logits; correct it, for example with clamp before log or sqrt."

@@ -218,6 +218,14 @@ class Emptying(PGD):
 
 
 @dataclass(frozen=True)
+class Detached(PGD):
+    """The model was to blame: "The model's logits do not depend on its input"."""
+
+    def objective(self, logits, trials):
+        return super().objective(logits.detach(), trials)
+
+
+@dataclass(frozen=True)
 class Excluding(NES):
     def objective(self, logits, trials):
         label = logits.gather(1, trials.y.unsqueeze(1)).squeeze(1)
@@ -229,6 +237,7 @@ class Excluding(NES):
     [
         (Emptying, r"Emptying.objective writes into the logits that it was given; make a new tensor"),
         (Excluding, r"Excluding.objective writes into the logits"),
+        (Detached, "Detached.objective does not depend on the logits as autograd sees it; leave out detach"),
         (Averaging, r"Averaging.objective must return \[[0-9]+\] floats, one for each image, not \[\] of float32"),
         (Shortening, r"Shortening.objective must return .*, not \[1\] of float32"),
         (Columns, r"Columns.objective must return .*, not \[[0-9]+, 1\] of float32"),
