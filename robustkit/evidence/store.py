@@ -244,11 +244,11 @@ class Store:
         return next(iter(self.rows(AnswerRecord, model, role=role)), None)
 
     def _require_file(self) -> None:
-        """Check that the file is still there: SQLite goes on writing to one that was deleted."""
+        """Check that the file is still there: SQLite goes on writing to one that was deleted or moved."""
         if self.folder is not None and not (self.folder / FILE).exists():
             raise UserError(
-                f"{self.folder / FILE} was deleted, or its disk is gone, while the run wrote to it, and its content is "
-                "lost; run the command again."
+                f"{self.folder / FILE} was moved or deleted, or its disk is gone, while the run wrote to it; if it was "
+                "moved, move it back, and run the command again."
             )
 
     def _explained(self) -> AbstractContextManager[None]:

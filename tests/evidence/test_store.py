@@ -243,10 +243,26 @@ def test_the_evidence_of_a_finished_run_is_one_file(tmp_path):
 def test_a_file_that_is_deleted_meanwhile_is_an_error(tmp_path):
     store = Store(tmp_path / "run")
     (tmp_path / "run" / "run.sqlite").unlink()
-    with pytest.raises(UserError, match="was deleted"):
+    with pytest.raises(UserError, match="was moved or deleted"):
         store.write([CleanRecord("net", 0, 1, 1, "2 3")])
 
     store.close()
+
+
+def test_a_run_whose_folder_was_moved_keeps_its_rows(tmp_path):
+    place, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    store = Store(place)
+    store.write([CleanRecord("m", 0, 1, 1, "")])
+    place.rename(elsewhere)
+    with pytest.raises(UserError, match="if it was moved, move it back"):
+        store.write([CleanRecord("m", 1, 1, 1, "")])
+    store.close()
+    elsewhere.rename(place)
+    again = Store(place)
+
+    assert set(again.clean("m")) == {0}
+
+    again.close()
 
 
 @pytest.mark.parametrize("name", ["results.csv", "samples.csv", "report.html", "corruptions.csv"])
