@@ -114,6 +114,17 @@ def also_if_bent(far: float, *limits: float) -> Threshold:
 PLAIN_STARTS = RK_12_L1[1]._replace(specification="apgd-ce:steps=20,start_radius=6,restarts=4")
 
 
+# How rk-14 came about: searches from larger balls are given up in the last one, too; a start in place of three, a race.
+RK_13_L2, RK_14_L2 = ensembles.stages("rk-13", "L2"), ensembles.stages("rk-14", "L2")
+HALF_L2 = (*(paced(stage, 0.5) for stage in RK_13_L2[:3]), RK_13_L2[3], paced(RK_13_L2[4], 0.5), *RK_13_L2[5:])
+ONE_START, SOON = "soft_apgd:steps=20,start_radius=4,pace=0.5", Threshold(Limits(1.2, 1.2))
+NEXT_TWO = HALF_L2[1]._replace(
+    specification="soft_apgd:steps=20,start_radius=4,restarts=2,pace=0.5", label="third", threshold=SOON
+)
+ONE_AND_TWO = (HALF_L2[0], HALF_L2[1]._replace(specification=ONE_START), NEXT_TWO, *HALF_L2[3:])
+HALF_L1 = tuple(stage if stage.label == "square" else paced(stage, 0.5) for stage in ensembles.stages("rk-13", "L1"))
+
+
 # By norm. Members have one label each.
 DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
     "Linf": {
@@ -220,6 +231,13 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "rk-12": ensembles.stages("rk-12", "L2"),
         "paced": (*RK_12_L2[:3], paced(RK_12_L2[3]), RK_12_L2[4], paced(RK_12_L2[5]), RK_12_L2[6]),
         "rk-13": ensembles.stages("rk-13", "L2"),
+        "paced in the last ball": HALF_L2,
+        "one start and two": ONE_AND_TWO,
+        "rk-14, two starts": (
+            RK_14_L2[0], paced(RK_13_L2[1]._replace(specification="soft_apgd:steps=20,start_radius=4,restarts=2"), 0.5),
+            *RK_14_L2[2:],
+        ),
+        "rk-14": RK_14_L2,
         "race": (*RK_7_L2[:3], member("raced_apgd:steps=40", "targeted", 2.5), *RK_7_L2[4:]),
     },
     "L1": {
@@ -254,6 +272,9 @@ DESIGNS: dict[str, dict[str, tuple[Stage, ...]]] = {
         "rk-10": ensembles.stages("rk-10", "L1"),
         "rk-11": ensembles.stages("rk-11", "L1"),
         "rk-12": RK_12_L1,
+        "paced in the last ball": HALF_L1,
+        "plain starts, paced": (HALF_L1[0], paced(PLAIN_STARTS, 0.5), *HALF_L1[2:]),
+        "rk-14": ensembles.stages("rk-14", "L1"),
         "plain starts": (RK_12_L1[0], PLAIN_STARTS, *RK_12_L1[2:]),
         "plain starts, farther": (
             RK_12_L1[0], PLAIN_STARTS._replace(threshold=Threshold(Limits(3.0, 5.0))), *RK_12_L1[2:],

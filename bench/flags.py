@@ -1,6 +1,6 @@
 """Does the default ensemble warn on honest networks? Those of `bench/diagnose.py`, stock architectures among them.
 
-    python bench/flags.py [--zoo DIR] [--images 32] [--norm Linf] [--attack rk-13] [--only zoo,rough,architectures]
+    python bench/flags.py [--zoo DIR] [--images 32] [--norm Linf] [--attack rk-14] [--only zoo,rough,architectures]
 
 In L2 the radius is that of Linf times 10, in L1 times 100: of the order that attacks need on these small images. The
 numbers of each network are about the images that the first member leaves: the least and the most that a short step from

@@ -98,7 +98,7 @@ def test_the_finding_says_what_was_seen_and_of_what():
         {"transferred": True},
         {"straight_through": True},
         {"replaced": ("layer",)},
-        {"attacks": ({"name": "rk-13/first", "measures": {"Linf": {"classes": 4}}},)},
+        {"attacks": ({"name": "rk-14/first", "measures": {"Linf": {"classes": 4}}},)},
         {"places": (RunThreat("Linf", "0"), RunThreat("L0", "3"), RunThreat("Linf", "minimum"))},
     ],
     ids=lambda given: next(iter(given)),
@@ -108,7 +108,7 @@ def test_nothing_is_looked_at_where_it_would_say_nothing_or_is_measured_anyway(g
 
 
 def test_default_measures_no_randomized_model_so_it_is_looked_at():
-    measures = ({"name": "rk-13/first", "measures": {"Linf": {"classes": 4}}},)
+    measures = ({"name": "rk-14/first", "measures": {"Linf": {"classes": 4}}},)
 
     assert list(PROBE.wanted(facts(**NAMED, attacks=measures, randomized=True)))
 

@@ -19,7 +19,7 @@ HERE = RunThreat("Linf", "0.1")
 
 def rows(*steps: tuple[float, float]) -> list[NearnessRecord]:
     return [
-        NearnessRecord("m", "Linf", "0.1", "rk-13/first", number, 1.5, "3", 1.0, 0.9, 0.0, 0.0, 0.9, 0.9, 0.0, *step)
+        NearnessRecord("m", "Linf", "0.1", "rk-14/first", number, 1.5, "3", 1.0, 0.9, 0.0, 0.0, 0.9, 0.9, 0.0, *step)
         for number, step in enumerate(steps)
     ]
 
@@ -90,7 +90,7 @@ def turning(*numbers: int, of: int = 40) -> list[NearnessRecord]:
 
 def judged(near: list[NearnessRecord], broken: Iterable[int]) -> Finding:
     columns = AttackColumns.of((number, number in set(broken), *[0] * 10) for number in range(40))
-    (finding,) = judge(facts(nearness=near, attacked={("Linf", "0.1", "rk-13"): columns}))
+    (finding,) = judge(facts(nearness=near, attacked={("Linf", "0.1", "rk-14"): columns}))
     return finding
 
 

@@ -52,7 +52,7 @@ def test_the_plan_is_printed_and_nothing_is_written(robustkit, place):
     printed = robustkit("evaluate", "-m", "resnet18", *DATA, "-a", "fgsm", "-a", "default", "--eps", "0.1", "--plan")
 
     assert printed.status == 0
-    assert all(word in printed.out for word in ("fgsm", "rk-13/first", "rk-13/square", "Linf 0.1", "30 images"))
+    assert all(word in printed.out for word in ("fgsm", "rk-14/first", "rk-14/square", "Linf 0.1", "30 images"))
     assert sorted(place.rglob("*")) == before
     assert not (place.parent / "cache").exists()
 
@@ -97,7 +97,7 @@ def test_attacks_are_listed_with_their_hyper_parameters(robustkit):
     printed = robustkit("list", "attacks")
 
     assert printed.status == 0
-    for name in ("fgsm", "pgd", "apgd-t", "square", "noise", "default", "rk-13", "autoattack", "autoattack-rand"):
+    for name in ("fgsm", "pgd", "apgd-t", "square", "noise", "default", "rk-14", "autoattack", "autoattack-rand"):
         assert any(line.split()[0] == name for line in printed.out.splitlines())
     assert "steps=" in printed.out
 

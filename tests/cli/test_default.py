@@ -18,4 +18,4 @@ def test_the_first_command_of_the_readme_trains_once_and_gives_a_table(robustkit
     assert "training" not in again.err
     assert {file.name for file in folder.iterdir()} == FILES
     assert table.accuracy["clean"] > 0.9
-    assert table.accuracy["worst-case"] == table.accuracy["rk-13"] < table.accuracy["clean"]
+    assert table.accuracy["worst-case"] == table.accuracy["rk-14"] < table.accuracy["clean"]

@@ -138,7 +138,7 @@ class Rounded(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:.*predicts nothing")  # what the ensemble says, too
-@pytest.mark.parametrize("method", ["pgd:steps=5", "rk-13"])
+@pytest.mark.parametrize("method", ["pgd:steps=5", "rk-14"])
 def test_gradients_that_are_zero_are_not_taken_for_robustness(method):
     made = problem("cnn", 1, 8, 8)
     with pytest.warns(UserWarning, match="exactly zero"):

@@ -84,7 +84,7 @@ def test_a_transfer_evaluation_names_its_surrogate_model_and_refuses_another_one
 
 def test_each_surrogate_model_has_its_own_column_of_every_attack(monkeypatch):
     # The budgets of the later members do not matter here.
-    monkeypatch.setitem(ensembles.ENSEMBLES, "rk-13", tuple(map(shortened, ensembles.stages("rk-13", "Linf"))))
+    monkeypatch.setitem(ensembles.ENSEMBLES, "rk-14", tuple(map(shortened, ensembles.stages("rk-14", "Linf"))))
     made, other = problem("cnn", 1, 8, 8, count=8), problem("cnn", 1, 8, 8, count=8, seed=5).model
     run = robustkit.evaluate(
         [made.model, other], surrogates=[made.model, other], dataset=(made.x, made.y), attacks=["fgsm", "default"],
@@ -92,7 +92,7 @@ def test_each_surrogate_model_has_its_own_column_of_every_attack(monkeypatch):
     )  # fmt: skip
     broken = run.results.set_index(["model", "attack"]).broken
 
-    names = ["fgsm@smallconvnet", "rk-13@smallconvnet", "fgsm@smallconvnet-2", "rk-13@smallconvnet-2"]
+    names = ["fgsm@smallconvnet", "rk-14@smallconvnet", "fgsm@smallconvnet-2", "rk-14@smallconvnet-2"]
     assert [name for name in broken["smallconvnet"].index if "/" not in name][1:-1] == names
     assert broken["smallconvnet", "fgsm@smallconvnet"] > broken["smallconvnet", "fgsm@smallconvnet-2"]
     assert broken["smallconvnet-2", "fgsm@smallconvnet-2"] > broken["smallconvnet-2", "fgsm@smallconvnet"]

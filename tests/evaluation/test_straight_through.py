@@ -84,7 +84,7 @@ def test_votes_are_attacked_through_their_counts(base):
     assert through.success.sum() > searched.success.sum() + 8
 
 
-@pytest.mark.parametrize(("ensemble", "left"), [("rk-11", 4), ("rk-12", 1), ("rk-13", 1)])
+@pytest.mark.parametrize(("ensemble", "left"), [("rk-11", 4), ("rk-12", 1), ("rk-14", 1)])
 def test_replaced_gradients_leave_no_image_out(base, ensemble, left):
     """Behind votes they led to the boundary and predicted that it is far: 20 of 100 images stood where 10 do."""
     x, y = digits(40)
