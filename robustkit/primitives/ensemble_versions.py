@@ -258,7 +258,7 @@ _RK_13_LINF = (
     *map(paced, _RK_12_LINF[4:6]),
     _RK_12_LINF[6],
 )
-# In L2 behind fast waves searches that lag do break images.
+# In L2, behind fast waves, searches that lag do break images.
 _RK_13_L2 = (*_RK_12_L2[:3], paced(_RK_12_L2[3], 0.7), *_RK_12_L2[4:])
 
 
