@@ -126,7 +126,7 @@ def test_attack_objects_bring_their_mask():
         ({"norm": "patch", "eps": "minimum", "attacks": "sparse_rs"}, "threat patch needs a radius"),
         ({"norm": "patch", "eps": "3", "attacks": "sparse_rs", "mask": MIDDLE}, "a patch has its own place"),
         ({"mask": MIDDLE[1:]}, "mask has 7x8 pixels and the images have 8x8"),
-        ({"mask": "nowhere.png"}, "is not a mask; give a picture"),
+        ({"mask": "nowhere.png"}, "is not a mask; give an image"),
         ({"mask": MIDDLE, "attacks": "pgd", "smooth": 0.1}, "on whole images; leave the mask out"),
         ({"norm": "patch", "eps": "3", "attacks": "sparse_rs", "smooth": 0.1}, "in patch nothing is; leave patch out"),
     ],
