@@ -1,10 +1,14 @@
 """What attacks may see of a model that only answers: no gradients, and of some models no scores."""
 
+from collections.abc import Iterable
+
 from torch import nn
 
 from robustkit.black_box.model import BlackBox
 from robustkit.errors import UserError
 from robustkit.models.preprocessing import network_in
+from robustkit.models.programs import is_from_file
+from robustkit.nethook import select
 from robustkit.primitives.protocol import Attack
 
 
@@ -51,6 +55,27 @@ def require_access(name: str, model: nn.Module, attack: Attack) -> None:
             f"{name} answers with labels only, and {kind} needs scores; take attacks by labels (-a hopskipjump, -a "
             "rays), or transfer from a network of yours: --surrogate NAME."
         )
+
+
+def require_layers(name: str, model: nn.Module, layers: Iterable[str]) -> None:
+    """Check that a model has the layers whose gradients `bpda` replaces.
+
+    Args:
+        name: of the model, for errors.
+        model: whose gradients are asked for.
+        layers: by name or glob.
+
+    Raises:
+        UserError: there is no such layer, or the model is a saved program, which has none.
+    """
+    network = network_in(model)
+    for layer in layers:
+        if layer and is_from_file(network):
+            raise UserError(
+                f"{name} was saved as a program, whose layers cannot be changed, so bpda cannot replace the gradient "
+                f"of {layer!r}; attack the module that it was saved from: --model FILE.py:NAME --weights FILE."
+            )
+        select(network, layer)
 
 
 def require_options(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from robustkit.classifier import rejection
-from robustkit.classifier.access import require_access
+from robustkit.classifier.access import require_access, require_layers
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.features import feature_map
 from robustkit.classifier.gradient_stops import gradient_stops
@@ -77,13 +77,15 @@ class Session:
         return bool(self.search.options.bpda) or self.search.options.straight_through
 
     def require_access(self, attack: Attack) -> None:
-        """Check that the model gives what the attack needs to see.
+        """Check that the model gives what the attack needs to see, and has the layers whose gradients are replaced.
 
         Raises:
             UserError: it does not; the sentence names the way out.
         """
         if self.answers_only:
             require_access(self.name, self.reference.model, attack)
+        if attack.sees == "gradients":
+            require_layers(self.name, self.reference.model, self.search.options.bpda)
 
     def in_its_levels(self, attack: Attack) -> Attack:
         """The attack at the radius that its points can use where this model judges them.

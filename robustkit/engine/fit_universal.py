@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from robustkit.classifier.access import black_box_in
+from robustkit.classifier.access import black_box_in, require_layers
 from robustkit.classifier.classifier import Classifier, as_classifier
 from robustkit.classifier.memory import in_parts
 from robustkit.classifier.sanity_checks import changed_since_start, checked_images, checked_labels, checked_model
@@ -94,6 +94,7 @@ def fit_universal(
             f"{classifier.name} gives no gradients, which {type(attack).__name__} needs; fit the perturbation to a "
             "network of yours, and judge it on this model: --judge-on NAME."
         )
+    require_layers(classifier.name, classifier.model, classifier.bpda)
     images = classifier.place(checked_images(x.detach(), classifier.bounds))
     start = attack.init(tuple(images.shape[1:]))
     with ExitStack() as stack:

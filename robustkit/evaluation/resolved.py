@@ -10,7 +10,7 @@ import torch
 
 from robustkit.checks.check import reaches
 from robustkit.checks.facts import Level
-from robustkit.classifier.access import is_metered, require_access
+from robustkit.classifier.access import is_metered, require_access, require_layers
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothed import check_queryable
 from robustkit.common_corruptions.baseline import Baseline, chosen_baseline
@@ -106,7 +106,7 @@ def resolve(request: EvaluationRequest, *, may_train: bool = True) -> Evaluation
     planned = plan(attacks, threats, [each.name for each in surrogates], request.audit) if threats else early
     if any(each.smoothing is not None for each in classifiers):
         check_smoothable(planned)
-    check_access(planned, classifiers)
+    check_access(planned, classifiers, surrogates)
     servers = [each.name for each in (*classifiers, *surrogates) if is_metered(each.model)]
     if servers:
         data = EightBitImages(data)
@@ -194,16 +194,20 @@ def _check_divisible(request: EvaluationRequest, images: int) -> None:
         raise UserError("A precision needs the images of all shards; leave out --precision or --shard.")
 
 
-def check_access(planned: Plan, classifiers: Sequence[Classifier]) -> None:
+def check_access(planned: Plan, classifiers: Sequence[Classifier], surrogates: Sequence[Classifier]) -> None:
     """Check that every attack gets from every model that it queries what it needs.
 
     Raises:
-        UserError: a model that only answers is asked for gradients, or one that gives labels for scores.
+        UserError: a model that only answers is asked for gradients, or one that gives labels for scores; or a model
+            lacks a layer whose gradient is replaced.
     """
     for each in planned.attacks:
-        if each.column.surrogate is None:
-            for classifier in classifiers:
-                require_access(classifier.name, classifier.model, each.attack)
+        surrogate = each.column.surrogate
+        queried = classifiers if surrogate is None else [one for one in surrogates if one.name == surrogate]
+        for classifier in queried:
+            require_access(classifier.name, classifier.model, each.attack)
+            if each.attack.sees == "gradients":
+                require_layers(classifier.name, classifier.model, classifier.bpda)
 
 
 def _check_stoppable(planned: Plan) -> None:

@@ -112,3 +112,16 @@ def test_the_report_names_the_surrogate_gradient(ask, place):
     ask("-m", "front.py:stepped", "--bpda", "front")
 
     assert "bpda.front" in (place / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_wrong_layer_is_refused_before_the_first_image(ask, place):
+    refused(ask("-m", "front.py:stepped", "--bpda", "fromt"), "front")
+
+    assert not list(place.glob("run/run.sqlite"))
+
+
+def test_only_the_model_that_gives_gradients_needs_the_layer(ask):
+    models = ("-m", "front.py:stepped", "--surrogate", "net.py:other")
+
+    refused(ask(*models, "--bpda", "fromt"), "fromt")
+    assert ask("-m", "net.py:other", "--surrogate", "front.py:stepped", "--bpda", "front").status == 0

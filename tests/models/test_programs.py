@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from robustkit import Classifier, attack, diagnose
+from robustkit import Classifier, attack, diagnose, fit_universal
 from robustkit.data import load_dataset
 from robustkit.errors import UserError
 from robustkit.models import load_model
 from robustkit.tracing import trace
-from tests.small import cnn, data
+from tests.small import cnn, data, evaluated
 
 _exports = pytest.mark.skipif(torch.__version__ < (2, 9), reason="older versions of torch write another format")
 FIXED, FREE, FEW = (pytest.param(f"{name}.pt2", marks=_exports) for name in ("fixed", "free", "few"))
@@ -111,6 +111,23 @@ def test_a_trace_of_a_saved_network_says_that_it_needs_the_module(files, name):
     """One layer, or a word about hooks of Python, was no answer."""
     with pytest.raises(UserError, match=r"the module .*--model FILE\.py:NAME"):
         trace(load_model(str(files / name), dataset="digits"), *data(4), eps="0.1")
+
+
+@pytest.mark.parametrize("name", ["script.pt", FREE, FIXED])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model: evaluated([model], None, dataset=data(4), attacks="pgd:steps=1", eps="0.1"),
+        lambda model: attack(model, *data(4), "pgd:steps=1", eps="0.1"),
+        lambda model: fit_universal(model, *data(4), "universal:steps=1", eps="0.1"),
+    ],
+    ids=["evaluate", "attack", "universal"],
+)
+def test_bpda_on_a_saved_network_says_that_it_needs_the_module(files, name, use):
+    """That the model has no layers, or the names of layers that cannot be replaced either, was no answer."""
+    model = Classifier(load_model(str(files / name), dataset="digits"), bpda={"0": None})
+    with pytest.raises(UserError, match=r"the module .*--model FILE\.py:NAME"):
+        use(model)
 
 
 def changed(source: Path, path: Path, edit) -> str:
