@@ -116,7 +116,10 @@ def _session(file: Path) -> Any:
         return runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:  # onnxruntime has a class of its own for each status
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"onnxruntime cannot load {shortened(file)}: {shortened(reason).rstrip('.')}.") from None
+        raise UserError(
+            f"onnxruntime cannot load {shortened(file)} ({shortened(reason).rstrip('.')}); copy it again, with the "
+            "files beside it that hold its weights, or export it for this version of onnxruntime."
+        ) from None
 
 
 def _runtime() -> ModuleType:

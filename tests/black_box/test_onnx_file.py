@@ -93,6 +93,16 @@ def test_an_unusable_file_is_one_line(tmp_path):
         assert "\n" not in str(caught.value)
 
 
+def test_a_file_whose_weights_were_left_behind_says_to_copy_them(tmp_path):
+    """The line ended with a message of onnxruntime, without a way out."""
+    file = save_onnx(tmp_path / "net.onnx", linear().eval())
+    onnx.save(onnx.load(file), file, save_as_external_data=True, location="net.weights", size_threshold=0)
+    (tmp_path / "net.weights").unlink()
+
+    with pytest.raises(UserError, match=r"cannot load .*net\.onnx \(.*\); copy it again, with the files beside it"):
+        OnnxModel(file)
+
+
 def test_a_file_of_labels_asks_for_the_number_of_classes(tmp_path):
     with pytest.raises(UserError, match="--num-classes"):
         load_model(str(save_onnx(tmp_path / "labels.onnx", linear().eval(), labels=True)))
