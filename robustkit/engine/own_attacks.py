@@ -78,6 +78,8 @@ def _checked(attack: Attack, state: object, function: str, trials: Trials, like:
             raise UserError(f"{name} must return a State of {count} rows, not of {len(tensor)} in `{field}`.")
         if tensor.device != device:
             raise UserError(f"{name} must return a State on {device}, not `{field}` on {tensor.device}.")
+        if tensor.layout != torch.strided:
+            raise UserError(f"{name}: `{field}` of its State is not dense; return {field}.to_dense().")
         if tensor.requires_grad:
             raise UserError(f"{name}: `{field}` of its State requires a gradient; return {field}.detach().")
     _require_kinds(name, state, count, like)

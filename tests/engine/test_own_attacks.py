@@ -129,6 +129,15 @@ class Attached(PGD):
 
 
 @dataclass(frozen=True)
+class Sparse(PGD):
+    """It was an error of the model, which failed on its input."""
+
+    def step(self, state, seen):
+        after = super().step(state, seen)
+        return replace(after, query=after.query.to_sparse())
+
+
+@dataclass(frozen=True)
 class Over(PGD):
     """Ends trials before their first query, which was made all the same."""
 
@@ -149,6 +158,7 @@ class Over(PGD):
         (Whole, "Whole.step: `done` of its State must be a tensor of [0-9]+ rows, not bool"),
         (Elsewhere, "Elsewhere.step must return a State on cpu, not `query` on meta"),
         (Attached, r"Attached.step: `query` of its State requires a gradient; return query.detach\(\)"),
+        (Sparse, r"Sparse.step: `query` of its State is not dense; return query.to_dense\(\)"),
         (Endless, "Endless has not ended after"),
         (Forgetful, "Forgetful.step must return a State, not NoneType"),
         (Cropping, r"Cropping.init must leave the query's shape and type .* not \[4, 1, 4, 8\] of float32"),
