@@ -65,7 +65,7 @@ def logarithms(probabilities: Tensor, name: str) -> Tensor:
 
 def _array(answer: Any, name: str) -> Any:
     if isinstance(answer, Tensor):
-        answer = answer.detach().cpu().numpy()
+        answer = _numpy(answer, name)
     try:
         values = np.asarray(answer)
     except ValueError:  # rows of different lengths
@@ -73,6 +73,18 @@ def _array(answer: Any, name: str) -> Any:
     if values.dtype.kind not in "fiub":
         raise UserError(f"{name} returned {type(answer).__name__} and not one row of numbers for each image.")
     return values
+
+
+def _numpy(answer: Tensor, name: str) -> Any:
+    # numpy has no bfloat16, and float32 holds all its values.
+    plain = answer.detach().float() if answer.dtype == torch.bfloat16 else answer.detach()
+    try:
+        return plain.cpu().numpy()
+    except (TypeError, RuntimeError):
+        raise UserError(
+            f"{name} returned a tensor that numpy cannot read ({answer.layout}, {answer.dtype}, {answer.device}); "
+            "return a dense one with values."
+        ) from None
 
 
 def _labels(values: Any, rows: int, classes: int, name: str) -> Tensor:

@@ -102,6 +102,24 @@ def test_answers_of_another_form_are_one_line(answer, returns):
     assert "\n" not in str(caught.value)
 
 
+def test_scores_in_bfloat16_are_scores():
+    """A command said of such a function that it does not take the images."""
+    x, _ = data(3)
+    scores = linear()(x).detach().bfloat16()
+
+    answers = robustkit.BlackBox(lambda images: scores, num_classes=10)(x)
+
+    assert torch.equal(answers, scores.float())
+
+
+@pytest.mark.parametrize("change", [torch.Tensor.to_sparse, lambda scores: scores.to("meta")], ids=["sparse", "meta"])
+def test_a_tensor_that_numpy_cannot_read_is_refused_by_its_kind(change):
+    model = robustkit.BlackBox(lambda images: change(torch.ones(len(images), 10)), num_classes=10)
+
+    with pytest.raises(UserError, match=r"sparse_coo|meta"):
+        model(data(2)[0])
+
+
 def test_labels_need_a_number_of_classes():
     with pytest.raises(UserError, match="num_classes"):
         robustkit.BlackBox(labels_of, returns="labels")
