@@ -84,8 +84,9 @@ class Session:
         """
         if self.answers_only:
             require_access(self.name, self.reference.model, attack)
-        if attack.sees == "gradients":
-            require_layers(self.name, self.reference.model, self.search.options.bpda)
+        replaced = self.search.options.bpda
+        if replaced and attack.sees == "gradients":
+            require_layers(self.name, self.reference.model, replaced)
 
     def in_its_levels(self, attack: Attack) -> Attack:
         """The attack at the radius that its points can use where this model judges them.
