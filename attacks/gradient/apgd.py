@@ -100,8 +100,7 @@ class APGD(Ascent):
         if len(self._stages) == 1:
             return [self]
         widest = 1.0 if self.ball.norm == "Linf" else _WIDEST
-        return [replace(self, eps=min(radius * self.ball.eps, widest), steps=steps, start_radius=None,
-                        pace=None)
+        return [replace(self, eps=min(radius * self.ball.eps, widest), steps=steps, start_radius=None, pace=None)
                 for radius, steps in self._stages]  # fmt: skip
 
     @cached_property
