@@ -262,9 +262,10 @@ _RK_13_LINF = (
 _RK_13_L2 = (*_RK_12_L2[:3], paced(_RK_12_L2[3], 0.7), *_RK_12_L2[4:])
 
 
-# A pace in the last ball saves a fifth of the passes of searches from larger balls and loses hardly an example. In L2
-# the ratio tells far images as well after one start as after three, and the race finds most of what the other two
-# starts and the targets find. The restarts stay in the ball and run to their end: behind fast waves they are needed.
+# A pace in the last ball saves up to a quarter of the queries of searches from larger balls, and loses hardly an
+# example. In L2 the ratio tells far images as well after one start as after three, and the race finds most of what the
+# other two starts and the targets find. Behind fast waves restarts are needed that stay in the ball and run to their
+# end.
 _RK_14_L2 = (
     _RK_13_L2[0]._replace(specification="apgd-ce:steps=14,start_radius=6,pace=0.5"),
     _RK_13_L2[1]._replace(specification="soft_apgd:steps=20,start_radius=4,pace=0.5"),
