@@ -165,7 +165,11 @@ def stored_outcome(
                 f"{path.parent} holds an ablation with {what or f'another {key}'}{values}; give another --out, or the "
                 "old settings."
             )
-    _require_same_start(path, content.notes.get("answers"), answers)
+    other = UserError(
+        f"{path.parent} holds an ablation with another model at the start: its weights and its code are the same, "
+        "but its answers are not; give another --out, or the old model."
+    )
+    answers.require(content.notes.get("answers"), damaged=_damaged(path), other=other)
     try:
         clean, ce, worst = (_verdicts(content.groups["test"][name], images) for name in _VERDICTS)
         outcome = TrainingOutcome(**content.notes["outcome"], clean=clean, ce=ce, worst=worst)
@@ -175,18 +179,6 @@ def stored_outcome(
     except (LookupError, TypeError, ValueError, UserError):
         raise _damaged(path) from None
     return outcome
-
-
-def _require_same_start(path: Path, stored: object, answers: FirstAnswers) -> None:
-    try:
-        agrees = answers.agree(stored)
-    except (LookupError, TypeError, ValueError):
-        raise _damaged(path) from None
-    if not agrees:
-        raise UserError(
-            f"{path.parent} holds an ablation with another model at the start: its weights and its code are the same, "
-            "but its answers are not; give another --out, or the old model."
-        )
 
 
 def _verdicts(values: Tensor, images: int) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ from torch import nn
 
 from robustkit.classifier.classifier import Classifier
 from robustkit.data import Dataset
+from robustkit.errors import UserError
 from robustkit.evaluation.answers import Probes
 from robustkit.evidence.rows import AnswerRecord
 
@@ -35,16 +36,21 @@ class FirstAnswers:
         record = self._probes.record("model", self._classifier)
         return {"images": record.images, "logits": record.logits.hex()}
 
-    def agree(self, stored: Any) -> bool:
-        """Whether the network gives stored answers, up to rounding; trainings of older versions have none.
+    def require(self, stored: Any, *, damaged: UserError, other: UserError) -> None:
+        """Check that the network gives stored answers, up to rounding; trainings of older versions have none.
 
         Raises:
-            LookupError, TypeError, ValueError: these are no answers.
+            UserError: `damaged` if these are no answers, `other` if the network gives others.
         """
         if stored is None or stored == self.plain:
-            return True
-        record = AnswerRecord("model", _NAME, int(stored["images"]), bytes.fromhex(stored["logits"]))
-        return self._probes.agrees(record, self._classifier)
+            return
+        try:
+            record = AnswerRecord("model", _NAME, int(stored["images"]), bytes.fromhex(stored["logits"]))
+            agrees = self._probes.agrees(record, self._classifier)
+        except (LookupError, TypeError, ValueError):
+            raise damaged from None
+        if not agrees:
+            raise other
 
     @property
     def _probes(self) -> Probes:

@@ -111,16 +111,12 @@ class TrainingCheckpoint:
                 f"{self.folder} holds another training (its {differs} differs); give another --out, or the "
                 "old settings."
             )
-        try:
-            agrees = self.answers.agree(notes.get("answers"))
-        except (LookupError, TypeError, ValueError):
-            raise _damaged() from None
-        if not agrees:
-            raise UserError(
-                f"{self.folder} holds another training: the weights and the code of its model are the same, but its "
-                "answers before the training are not, so something else that it computes with has changed (an "
-                "attribute, a helper module, a library); give another --out, or the old model."
-            )
+        other = UserError(
+            f"{self.folder} holds another training: the weights and the code of its model are the same, but its "
+            "answers before the training are not, so something else that it computes with has changed (an attribute, "
+            "a helper module, a library); give another --out, or the old model."
+        )
+        self.answers.require(notes.get("answers"), damaged=_damaged(), other=other)
         return _with_weights(content, self.folder)
 
     def _notes(self, progress: TrainingProgress) -> dict[str, Any]:
