@@ -30,19 +30,22 @@ def only_labels(model: nn.Module) -> bool:
     return box is not None and box.gives == "labels"
 
 
-def require_access(name: str, model: nn.Module, attack: Attack) -> None:
+def require_access(name: str, model: nn.Module, attack: Attack, replaced: Iterable[str] = ()) -> None:
     """Check that an attack can query a model.
 
     Args:
         name: of the model, for errors.
         model: that is queried.
         attack: who asks.
+        replaced: layers whose gradients `bpda` replaces.
 
     Raises:
-        UserError: it needs gradients, or scores, that the model does not give.
+        UserError: it needs gradients, or scores, that the model does not give, or lacks such a layer.
     """
     box = black_box_in(model)
     if box is None:
+        if attack.sees == "gradients":
+            require_layers(name, model, replaced)
         return
     kind = type(attack).__name__
     if attack.sees == "gradients":

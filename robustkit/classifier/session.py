@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from robustkit.classifier import rejection
-from robustkit.classifier.access import require_access, require_layers
+from robustkit.classifier.access import require_access
 from robustkit.classifier.batch_sizes import BatchSizes
 from robustkit.classifier.features import feature_map
 from robustkit.classifier.gradient_stops import gradient_stops
@@ -82,11 +82,9 @@ class Session:
         Raises:
             UserError: it does not; the sentence names the way out.
         """
-        if self.answers_only:
-            require_access(self.name, self.reference.model, attack)
         replaced = self.search.options.bpda
-        if replaced and attack.sees == "gradients":
-            require_layers(self.name, self.reference.model, replaced)
+        if self.answers_only or replaced:
+            require_access(self.name, self.reference.model, attack, replaced)
 
     def in_its_levels(self, attack: Attack) -> Attack:
         """The attack at the radius that its points can use where this model judges them.

@@ -10,7 +10,7 @@ import torch
 
 from robustkit.checks.check import reaches
 from robustkit.checks.facts import Level
-from robustkit.classifier.access import is_metered, require_access, require_layers
+from robustkit.classifier.access import is_metered, require_access
 from robustkit.classifier.classifier import Classifier
 from robustkit.classifier.smoothed import check_queryable
 from robustkit.common_corruptions.baseline import Baseline, chosen_baseline
@@ -205,9 +205,7 @@ def check_access(planned: Plan, classifiers: Sequence[Classifier], surrogates: S
         surrogate = each.column.surrogate
         queried = classifiers if surrogate is None else [one for one in surrogates if one.name == surrogate]
         for classifier in queried:
-            require_access(classifier.name, classifier.model, each.attack)
-            if each.attack.sees == "gradients":
-                require_layers(classifier.name, classifier.model, classifier.bpda)
+            require_access(classifier.name, classifier.model, each.attack, classifier.bpda)
 
 
 def _check_stoppable(planned: Plan) -> None:
