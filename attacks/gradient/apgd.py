@@ -109,11 +109,16 @@ class APGD(Ascent):
         return sum(stage.steps + (self.ball.norm == "L1") for stage in self._stages[:-1])
 
     def init(self, trials: Trials) -> State:
+        begun = self._begun(trials)
+        if self.pace is None:
+            return begun
+        kind = PacedSparseState if isinstance(begun, SparseState) else PacedState
+        return kind(**vars(begun), lead=Lead.begin(begun.best_loss))
+
+    def _begun(self, trials: Trials) -> SparseState | ApgdState:
         if self.ball.norm == "L1":
-            sparse = sparse_begin(trials, self.ball, self._stages)
-            return sparse if self.pace is None else PacedSparseState(**vars(sparse), lead=Lead.begin(sparse.best_loss))
-        begun = self._searches[0].begin_at(trials, self.random_start(trials))
-        return begun if self.pace is None else PacedState(**vars(begun), lead=Lead.begin(begun.best_loss))
+            return sparse_begin(trials, self.ball, self._stages)
+        return self._searches[0].begin_at(trials, self.random_start(trials))
 
     def random_start(self, trials: Trials, draw: Tensor | int = 0) -> Tensor:
         """`[B, *S]` random noise scaled to the radius of the first ball, around the images (Linf and L2)."""

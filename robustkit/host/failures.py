@@ -103,7 +103,7 @@ def _blamed(error: BaseException) -> CodePlace | Literal["model"] | None:
     for number, (frame, line) in enumerate(frames):
         owner = _owner(frame)
         if owner == "user":
-            return CodePlace(frame.f_code.co_filename, line, frame.f_code.co_name)
+            return _place(frame, line)
         if owner == "library":
             in_model = in_model or _calls_a_module(frame)
         elif not _hands_on(frame):
@@ -117,10 +117,14 @@ def _called_back(frames: list[tuple[FrameType, int]]) -> CodePlace | None:
     for frame, line in frames:
         owner = _owner(frame)
         if owner == "user":
-            places.append(CodePlace(frame.f_code.co_filename, line, frame.f_code.co_name))
+            places.append(_place(frame, line))
         elif owner == "robustkit" and places:
             return places[0]
     return None
+
+
+def _place(frame: FrameType, line: int) -> CodePlace:
+    return CodePlace(frame.f_code.co_filename, line, frame.f_code.co_name)
 
 
 def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
