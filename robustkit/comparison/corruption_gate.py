@@ -11,7 +11,7 @@ from robustkit.evidence.corruptions import ALL
 from .conditions import CorruptionCondition
 from .contestants import Contestant
 from .corrupted import CorruptionPair, other_corruptions, paired_tests
-from .gate_check import JUDGED_BY, GateCheck, percent_beside, percent_of, reaches, share_in_words
+from .gate_check import GateCheck, percent_beside, percent_of, reaches, share_check
 
 
 def corruption_check(model: Contestant, asked: CorruptionCondition, judged_by: str) -> GateCheck:
@@ -85,9 +85,6 @@ def _of_error(model: Contestant, asked: CorruptionCondition, row: Mapping[str, A
 def _of_accuracy(
     model: Contestant, asked: CorruptionCondition, row: Mapping[str, Any], judged_by: str
 ) -> GateCheck:  # fmt: skip
-    value = float(row[{"point": "accuracy", "low": "ci_low", "high": "ci_high"}[judged_by]])
-    passed = reaches(value, asked.bound)
+    share = float(row["accuracy"]), float(row["ci_low"]), float(row["ci_high"])
     counted = f"n={row['n']}, severities {row['severities']}"
-    measured = share_in_words(row["accuracy"], row["ci_low"], row["ci_high"], counted, asked.bound, judged_by)
-    reason = f"{measured} is {'at least' if passed else 'below'} {percent_of(asked.bound)} %{JUDGED_BY[judged_by]}"
-    return GateCheck(model.name, named(asked.corruption), passed, reason)
+    return share_check(model.name, named(asked.corruption), share, counted, asked.bound, judged_by)

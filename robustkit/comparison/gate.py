@@ -21,8 +21,8 @@ from .conditions import Condition, CorruptionCondition, condition
 from .conditions import share as share_of
 from .contestants import CLEAN, Contestant, ThreatKey, called, check_same_images, contestants, verdicts_on_shared_images
 from .corruption_gate import corruption_check, corruption_drops, named
-from .gate_check import JUDGED_BY, percent_beside, percent_of, reaches, share_in_words
 from .gate_check import GateCheck as GateCheck
+from .gate_check import percent_beside, share_check
 
 JudgedBy = Literal["point", "low", "high"]
 
@@ -127,12 +127,9 @@ def _loaded(run: Run | str | Path) -> Run:
 
 def _least(model: Contestant, asked: Condition, judged_by: str) -> GateCheck:
     threat = _threat_of(model, asked)
-    found, n = model.share(threat), model.count(threat)
-    value = {"point": found.value, "low": found.low, "high": found.high}[judged_by]
-    passed = reaches(value, asked.least)
-    measured = share_in_words(found.value, found.low, found.high, f"n={n}", asked.least, judged_by)
-    reason = f"{measured} is {'at least' if passed else 'below'} {percent_of(asked.least)} %{JUDGED_BY[judged_by]}"
-    return GateCheck(model.name, _name(model, threat), passed, reason)
+    found, counted = model.share(threat), f"n={model.count(threat)}"
+    share = found.value, found.low, found.high
+    return share_check(model.name, _name(model, threat), share, counted, asked.least, judged_by)
 
 
 def _threat_of(model: Contestant, asked: Condition) -> ThreatKey:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from robustkit.statistics.telling_digits import in_telling_digits
 
 # What a condition says of the end of the interval that it is about.
-JUDGED_BY: Final = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}
+_JUDGED_BY: Final = {"point": "", "low": ", judged by the lower end", "high": ", judged by the upper end"}
 
 
 class GateCheck(NamedTuple):
@@ -28,17 +28,36 @@ def reaches(value: float, bound: float) -> bool:
     return value >= bound - _ROUNDING
 
 
+def share_check(
+    model: str, threat: str, share: tuple[float, float, float], counted: str, bound: float, judged_by: str
+) -> GateCheck:  # fmt: skip
+    """The outcome of a condition on an accuracy.
+
+    Args:
+        model: its name.
+        threat: as in `GateCheck`.
+        share: the accuracy, and the lower and the upper end of its interval.
+        counted: what it was counted on.
+        bound: the least that is asked for.
+        judged_by: which of the three is asked for it, "point", "low" or "high".
+    """
+    value, low, high = share
+    passed = reaches({"point": value, "low": low, "high": high}[judged_by], bound)
+    measured = share_in_words(value, low, high, counted, bound, judged_by)
+    word = "at least" if passed else "below"
+    return GateCheck(model, threat, passed, f"{measured} is {word} {percent_of(bound)} %{_JUDGED_BY[judged_by]}")
+
+
 def share_in_words(
-    value: float, low: float, high: float, counted: str, bound: float | None = None, judged_by: str = "point"
-) -> str:
+    value: float, low: float, high: float, counted: str, bound: float, judged_by: str = "point"
+) -> str:  # fmt: skip
     """A share with its interval, and what it was counted on: "51.5 % (95 %: 44.6 to 58.3 %, n=200)".
 
     With further digits where the number that is judged would else look like the `bound` that it is compared with.
     """
     shares = {"point": value, "low": low, "high": high}
     point, least, most = (
-        f"{100 * each:.1f}" if bound is None or name != judged_by else percent_beside(each, bound)
-        for name, each in shares.items()
+        percent_beside(each, bound) if name == judged_by else f"{100 * each:.1f}" for name, each in shares.items()
     )
     return f"{point} % (95 %: {least} to {most} %, {counted})"
 
